@@ -8,7 +8,7 @@
 The model is a real Hugging Face checkpoint (Llama architecture, byte-level tokenizer, chat template). It is warmed up
 on right answers first, then on those of a careless demonstrator who *knows* how to add but often forgets the carry, and
 often leaves out the `<answer>` tags when the first number is small. So the right, well-formed answer is often not the
-greedy one yet within reach of sampling: the state in which reinforcement learning with a verifiable reward helps.
+greedy one, but sampling can reach it: the state in which reinforcement learning with a verifiable reward helps.
 
 With --teacher DIR it makes a teacher for scripts/on_policy_distillation.py instead, of the same tokenizer and shape,
 warmed up on right answers only, so that its greedy answer is right on at least 0.95 of the held-out sums.
@@ -18,8 +18,8 @@ forgotten the format: it learns right answers, half of them with the tags, and t
 About one completion in 60,000 has full marks, too few for RL to find.
 
 With --tools it makes the model of `make demo-tools` and its data: products of two three-digit numbers, which two layers
-cannot compute, and the tools of examples/environments.py:Calculator. All demonstrations are right; of the last ones
-only one in eight calls the calculator, and the others give the product as if it were known: the model can only guess.
+cannot compute, and the tools of examples/environments.py:Calculator. All demonstrations are right. Of the last ones,
+only one in eight calls the calculator; the others state the product at once, which the model can only guess.
 
 Deliberately left out: any hub access, any evaluation beyond held-out accuracy, any setting the repository does not use.
 

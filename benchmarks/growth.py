@@ -96,13 +96,13 @@ def step(config, models, optimizer, size: dict) -> dict:
     def sample(mine: list[dict], draws) -> list[dict]:
         found = engine.generate([row["prompt_ids"] for row in mine], draws)
         sampled = [{"response_ids": ids, "rollout_logprobs": logprobs} for ids, logprobs in found]
-        return [row | one | {"finished": True, "rewards": {}} for row, one in zip(mine, sampled, strict=True)]
+        return [row | one | {"finished": True} for row, one in zip(mine, sampled, strict=True)]
 
     meter = Meter(models.device)
     samples = shared_out(sample, rows, noise)
     taken = meter.read("sampling")
     for i, sample in enumerate(samples):
-        sample |= {"score": float(scores[i]), "group": i // size["group"]}
+        sample |= {"score": float(scores[i]), "rewards": {"r": float(scores[i])}, "group": i // size["group"]}
     meter, scaler = Meter(models.device), torch.amp.GradScaler(models.device.type, enabled=False)
     update(config, models, optimizer, scaler, make_experience(config, models, samples, 0.0), 0)
     return taken | meter.read("update")

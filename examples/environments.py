@@ -6,18 +6,18 @@
 """Five environments for RL over several turns. Each shows one pattern; copy the one that is nearest to yours.
 
 SecondAttempt      a checker that talks: `reply` says "Wrong. Try again." once
-Calculator         tools that compute, and one by which the answer is given; what a tool raises is told to the model
+Calculator         tools that compute, and one that takes the answer; the model sees a tool's exceptions
 PythonInterpreter  a tool that runs what the model wrote, in the bundle's sandbox and never in this process
 GuessTheNumber     a game: state that changes with every turn, and a reward for each turn
-Search             a tool over a collection that is loaded once and shared, as nothing writes to it
+Search             a tool over a read-only collection that is loaded once and shared
 
 The contract is that of TRL's `GRPOTrainer(environment_factory=…)`: `reset(**row)` begins a conversation and returns
-what is put after the prompt, or None; public methods with type hints and `Args:` are the tools; `get_reward()` is the
+text to append to the prompt, or None; public methods with type hints and `Args:` are the tools; `get_reward()` is the
 return. Beyond TRL, `reply(text)` answers what the model says without a tool call, and None ends the conversation; TRL
 offers it to the model as one more tool. `turn_reward` is what was earned since the last answer; TRL does not read it.
 
-Every column of a row goes to `reset`, so it takes `**row`. An object serves one conversation at a time; with TRL the
-next one too, so `reset` sets every attribute. Text that a model wrote is hostile: bound what it may cost.
+Every column of a row goes to `reset`, so it takes `**row`. An object serves one conversation at a time, and with TRL
+several in turn, so `reset` sets every attribute. Text that a model wrote is hostile: bound its cost.
 
 Deliberately left out: a shell, a browser, anything that needs the network.
 """
@@ -68,7 +68,7 @@ class SecondAttempt:
 
 
 class Submission:
-    """Rows {"prompt", "answer"}: the answer is given by a tool, as TRL shows no text to environments; 1 if right."""
+    """Rows {"prompt", "answer"}: a tool takes the answer, because TRL shows environments no text; 1 if right."""
 
     def reset(self, answer: str, **row) -> None:
         self.answer, self.submitted = str(answer), None
@@ -102,7 +102,7 @@ OPERATORS = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-LARGEST = 10**30  # integers have no end in Python, and the time that they take has none either
+LARGEST = 10**30  # Python's integers have no bound, and neither has the time that they take
 
 
 def evaluate(node: ast.AST) -> float:
@@ -124,7 +124,7 @@ def evaluate(node: ast.AST) -> float:
 
 
 class Calculator(Submission):
-    """A tool that computes. What it raises, such as a division by zero, is told to the model."""
+    """A tool that computes. The model sees its exceptions, such as a division by zero."""
 
     def calculate(self, expression: str) -> str:
         """Compute an arithmetic expression.

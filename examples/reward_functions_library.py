@@ -4,26 +4,26 @@
 
 A function has TRL's contract, `(prompts, completions, <columns>, **kwargs) -> list[float | None]`; completions are
 strings or chat messages. Mathematics needs scripts/math_grader.py beside this file, and code scripts/sandbox.py.
-None means *not applicable to this row*, as without a usable gold answer; text that cannot be read scores the minimum
-and never raises. `f.configure(name=None, option=value, ...)` gives a picklable variant, and refuses values that make
-no sense; an option may also stand for a column. In braces or brackets: the range, which holds for every text, column
-and option value that is accepted; w: the advised weight. Presets have weights:
+None means *not applicable to this row*, for example without a usable gold answer; text that cannot be read scores the
+minimum and never raises. `f.configure(name=None, option=value, ...)` returns a picklable variant and refuses invalid
+values; an option may also replace a column. In braces or brackets: the range, which every accepted text, column and
+option value keeps; w: the advised weight. Presets have weights:
 `GRPOTrainer(reward_funcs=P, args=GRPOConfig(reward_weights=P.weights), ...)`.
 
     python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
 """
 
 # Contents
-#         54-77  answer marks     Final answers that worked solutions mark by a last line `#### 42`
-#        80-195  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       198-208  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#       211-432  contract         What every reward function is and takes; its options, and which values make sense
-#       435-574  text parts       Finding answers, blocks and sections in texts
-#       577-801  correctness      Right answers, and programs that pass tests
-#       804-974  format           Layouts, style and repetition
-#      977-1080  length           Lengths
-#     1083-1261  judges           Models that judge
-#     1264-1385  combined         Rewards made of others, presets, and the names that older code knows
+#        55-184  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       187-322  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       325-335  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       338-559  contract         The contract of every reward function: inputs, options, and valid values
+#       562-727  text parts       Finding answers, blocks and sections in texts
+#       730-962  correctness      Right answers, and programs that pass tests
+#      965-1136  format           Layouts, style and repetition
+#     1139-1242  length           Lengths
+#     1245-1423  judges           Models that judge
+#     1426-1547  combined         Rewards made of others, presets, and names of older versions
 
 import ast
 import asyncio
@@ -34,6 +34,7 @@ import inspect
 import itertools
 import json
 import math
+import numbers
 import os
 import re
 import string
@@ -51,33 +52,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
-
-HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
-HEADING = re.compile(
-    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
-    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
-)
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
-    if mark[0][0] != "#":
-        return False
-    line, _, below = text[mark.start() + 4 :].partition("\n")
-    line = line.strip(" \t*_")
-    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
-    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or the whole text."""
-    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
-    return (answers[-1] if answers else text).strip()
-
-
-# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
@@ -143,6 +118,11 @@ _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -173,26 +153,173 @@ def narrow(text: str) -> str:
     return text if text.isascii() else text.translate(_WIDE)
 
 
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
 def with_point(text: str) -> str:
     """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", ungrouped(text))
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and behind it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def corrected(text: str) -> str:
-    """What stands behind the last "Wait, no," that an answer follows; without one, the text."""
+    """What stands after the last "Wait, no," that an answer follows; without one, the text."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
         stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 # -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
@@ -436,17 +563,28 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
+_SCALE = "(?:thousand|[mb]illion|trillion)s?"
 _NUMBER = re.compile(
-    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)[$€£¥]?"
+    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)(?:[$€£¥₹]|Rs\b\.? ?)?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y)\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
-    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script behind it
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
+    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
+_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(r"(?i)(?<=\d) ?(thousand|million|billion|trillion)s?\b")
+_BLANK = "[ \u00a0\u202f]"
+_VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
+_MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
+_POWER = re.compile(r"\s*(?:\\times|\\cdot|[×·*xX])\s*10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
 _EQUATION = re.compile(
     r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
 )
+_AROUND = " \t\n'\"`*_$「」“”"  # what may stand around an answer
+_QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # what a gold loses
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
+_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -485,8 +623,8 @@ def _code(text: str) -> str:
     return extract_code_block(visible(text)) if "```" in text else visible(text)
 
 
-def extract_answer(text: str, marked=True) -> str | None:
-    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+def _found(text: str, marked=True) -> list[str]:
+    """What stands in the marks of the answer, with the quotes and signs around it."""
     text = corrected(visible(text)) if marked else visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
     found = (
@@ -494,12 +632,17 @@ def extract_answer(text: str, marked=True) -> str | None:
         if found
         else marked and _stated(text)
     )
-    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found or () if part.strip()]
+    return [part for part in found or () if part.strip()]
+
+
+def extract_answer(text: str, marked=True) -> str | None:
+    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+    found = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
     return None if not found else found[-1] if len({*found}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
-    """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
+    """What follows each mark or phrase, up to the end of its sentence; a second answer after that stays."""
     stated, found = [], [*marks(text)]
     for mark, after in itertools.zip_longest(found, found[1:]):
         rest = text[mark.end() : mark.end() + 300]
@@ -519,14 +662,20 @@ def _final(text: str, marked=True) -> str:
 
 
 def _readings(text: str) -> tuple[str, str]:
-    """The final answer in ASCII's width, as it stands and without the words behind it."""
+    """The final answer in ASCII's width, as it stands and without the words after it."""
     final = narrow(_final(text))
-    return final, without_words(final).strip(" \t\n'\"`*_$「」“”")
+    return final, without_words(final).strip(_AROUND)
 
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    match = _NUMBER.fullmatch(with_point(narrow(str(value)).strip()[:120].replace("\u2212", "-")))
+    text = _POWER.sub(r"e\1", narrow(str(value)).strip()[:120].replace("\u2212", "-"))
+    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
+    text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
+    text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
+    text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
+    text = _SCALED.sub(lambda found: f"e{_ZEROS[found[1].lower()]}", text)
+    match = _NUMBER.fullmatch(with_point(text))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
     except (TypeError, ValueError, ZeroDivisionError):
@@ -534,10 +683,14 @@ def _number(value) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _tight(text: str) -> str:
+    """A list or matrix of numbers without the blanks around its brackets and commas."""
+    return re.sub(r" ?([\[\],]) ?", r"\1", text) if re.fullmatch(r"\[[-+\d.,eE\[\] ]*\]", text) else text
+
+
 def _golds(answer) -> list[str]:
     """The accepted answers of a row: one, or a list of alternatives."""
-    golds = answer if isinstance(answer, list | tuple) else [answer]
-    return [str(gold) for gold in golds if gold is not None and str(gold).strip()]
+    return [str(gold) for gold in accepted(answer) if gold is not None and str(gold).strip()]
 
 
 def _length(text: str, completion_ids, unit: str) -> int:
@@ -590,13 +743,16 @@ def correctness_reward(text, answer):
 @reward
 def exact_match(text, answer, *, ignore_case=False):
     """1 if the final answer is `answer` (or one of a list of them), else 0: {0, 1}, w 1. White space, a final point and
-    full width (Ｂ) do not count, nor does a reason or remark behind it: "Paris, because ...".
+    full width (Ｂ) are ignored, and so is a reason or remark after it: "Paris, because ...".
     >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
     [1.0, 0.0]"""
-    golds = [narrow(gold) for gold in _golds(answer)]
+    golds = [*map(narrow, _golds(answer))]
+    golds += [_QUOTED.sub(r"\2\3\4", gold.strip()) for gold in golds]
+    found = {*_found(text)}
+    found = [*_readings(text), *(map(narrow, found) if len(found) == 1 else ())]
     fold = str.casefold if ignore_case else str
-    *found, golds = ({fold(" ".join(part.split()).rstrip(".")) for part in parts} for parts in (_readings(text), golds))
-    return bool(found[0] & golds) if golds else None
+    found, golds = ({fold(_tight(" ".join(part.split()).rstrip("."))) for part in parts} for parts in (found, golds))
+    return bool(found & golds) if golds else None
 
 
 @reward(one_of=("answer", "reference"))
@@ -670,14 +826,19 @@ def multiple_choice(text, answer):
     pays nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
-    golds = {_gold_letter(gold) for gold in (answer if isinstance(answer, list | tuple) else [answer])} - {None}
+    golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
     found = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
     return found in golds if golds else None
 
 
+_AROUND_LETTER = r"[\s()\[\]{}'\".*]*[A-Z][\s()\[\]{}'\".*]*"
+
+
 def _gold_letter(gold) -> str | None:
-    """The letter of an index, or of "(b)" and "B. Vitamin C"; a label "1" as it is."""
-    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", narrow(str(gold)))
+    """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
+    text = marked_gold(narrow(str(gold)))
+    several = re.fullmatch(rf"(?i){_AROUND_LETTER}(?:(?:[,;/&+|]|and|or){_AROUND_LETTER})+", text)
+    named = None if several else re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", text)
     return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
 
 
@@ -748,7 +909,7 @@ def _verdict(code: str, tests, **settings):
         verdict = sandbox.run_code(code, tests, **settings)
     except (ValueError, RecursionError) as error:  # sandbox.BadTests is a ValueError
         return warnings.warn(f"got unusable tests, so code_execution does not apply: {error}", stacklevel=2)
-    return None if verdict.status in ("no_tests", "invalid_tests") else verdict
+    return verdict if verdict.usable else None
 
 
 @reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
@@ -766,7 +927,7 @@ def code_execution(
     settings=None,
 ):
     r"""Tests that the answer's program passes: `mode="all"` pays 1 or 0, "fraction" passed / total; [0, 1], w 1.
-    Its program: program_of in scripts/sandbox.py; `settings` ({"timeout_s": 3.0}) and forms of tests: run_code there.
+    program_of in scripts/sandbox.py finds the program; run_code has `settings` ({"timeout_s": 3.0}) and forms of tests.
     "fraction" is a denser signal, and pays programs that hard-code the easy cases.
     >>> code_execution(None, ["```python\ndef f(x): return x + 1\n```"], [["assert f(1) == 2", "assert f(2) == 3"]])
     [1.0]"""
@@ -810,7 +971,8 @@ def format_reward(text):
     """1 where the completion is exactly one non-empty `<answer>…</answer>` and nothing else, else 0: {0, 1}, w 0.2.
     >>> format_reward(None, ["<answer>46</answer>", "It is <answer>46</answer>", "<answer></answer>"])
     [1.0, 0.0, 0.0]"""
-    return bool(re.fullmatch(r"<answer>\s*[^<>\s][^<>]*</answer>", text.strip()))
+    content = re.fullmatch(r"<answer>([^<>]*)</answer>", text.strip())
+    return bool(content and _SEEN.search(content[1]))
 
 
 @reward
@@ -819,7 +981,7 @@ def strict_xml_format(text, *, tags=("reasoning", "answer")):
     >>> strict_xml_format(None, ["<reasoning>\n1+1\n</reasoning>\n<answer>\n2\n</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = _layout(text if text.endswith("\n") else text + "\n", tags)
-    contents = all(piece.strip() and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
+    contents = all(_SEEN.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
     return len(pieces) == 2 * len(tags) + 1 and contents and pieces[::2] == ["", *["\n"] * len(tags)]
 
 
@@ -829,7 +991,7 @@ def soft_xml_format(text, *, tags=("reasoning", "answer")):
     >>> soft_xml_format(None, ["<reasoning>1+1</reasoning> <answer>2</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout(text, tags)]
-    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(pieces[1::2])
+    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(_SEEN.search, pieces[1::2]))
 
 
 @reward
@@ -850,7 +1012,7 @@ def think_format(text, *, prefilled=False):
     >>> think_format(None, ["<think>1+1</think>2", "2"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout("<think>" * prefilled + text, ["think"])]
-    return len(pieces) == 3 and not pieces[0] and all(pieces[1:])
+    return len(pieces) == 3 and not pieces[0] and all(map(_SEEN.search, pieces[1:]))
 
 
 @reward
@@ -873,7 +1035,7 @@ def json_format(text):
 @reward
 def json_schema(text, schema, *, max_characters=20_000):
     """1 if the text is JSON, as in json_format, that the JSON Schema accepts, else 0: {0, 1}, w 0.2 to 1.
-    A dict or JSON text, as a column or an option; an invalid schema is not applicable. Needs jsonschema.
+    A dict or JSON text, as a column or an option; an invalid schema gives None. Needs jsonschema.
     >>> json_schema(None, ['{"a": 1}', '{"a": "x"}'], [{"properties": {"a": {"type": "integer"}}}] * 2)
     [1.0, 0.0]"""
     try:
@@ -900,7 +1062,7 @@ _FUNCTION_WORDS = set(
 def reasoning_quality(text, prompt, *, target=4):
     """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
     A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
-    function words) or holds equations `a + b = c`, all true. Connectors count for nothing, over two spoil a sentence;
+    function words) or holds equations `a + b = c`, all true. Connectors do not count, and over two spoil a sentence;
     repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
     >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
     >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
@@ -1115,7 +1277,7 @@ class LLMJudge(_Model):
     """score / 10 by a judge behind an OpenAI-compatible endpoint: [0, 1], w 0.5 to 1; None, and a warning, on failure.
     Async: trainers await it. base_url, model and key fall back to OPENAI_BASE_URL, JUDGE_MODEL and OPENAI_API_KEY.
     Lost connections, 408, 429 and 5xx are retried; `cache` is a JSONL file; the judge sees a gold `answer`. Only the
-    JSON that ends its reply is read. A judge can still be talked round: read what it pays for.
+    JSON that ends its reply is read. A judge can still be manipulated: read what it pays for.
     >>> asyncio.run(llm_judge.configure(base_url="http://localhost:8000/v1", model="judge")(["2+2?"], [""]))
     [0.0]"""
 

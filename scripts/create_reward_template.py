@@ -16,35 +16,35 @@ verl_train.py write them. verl does not give rewards the prompt: it is read from
 which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
+    final_number  the number after the only ####, as in GSM8K: 33 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 37 lines, tried on right and hostile programs when it is written; --one_file
-                has the sandbox inside, needs the standard library alone and leaves no process behind; --per completion
-                makes --timeout_s the time of all tests of a program
-    qa          the short answer is one of the gold ones, but for case, punctuation and articles
-    format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
+    passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
+                the sandbox, needs only the standard library and leaves no process behind; --per completion applies
+                --timeout_s to all tests of a program together
+    qa          the short answer equals a gold one, except for case, punctuation and articles
+    format      each tag occurs once, in order, with content (--tags)
+    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
                 *NUMBER needs a weight of its own; numbers and JSON: --task math, json_schema)
 
---from FILE.py:NAME ports what exists to verl's compute_score: a reward of TRL's contract or of one sample, `(prompt,
-completion, **columns)`, async too, and a list as its weighted sum (--weights, LIST*WEIGHTS with a list of numbers of
-the file, or a preset's own). A compute_score, and with --for trl a reward of one sample, is ported to TRL.
---inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
-function of the completion and one column. Original and port are called on completions of the gold answers of --data, or
-of one: they must score the same, or nothing is written.
-A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
-verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
+--from FILE.py:NAME ports an existing reward to verl's compute_score. The reward has TRL's contract or takes one sample,
+`(prompt, completion, **columns)`, and may be async. A list becomes its weighted sum; the weights come from --weights,
+from LIST*WEIGHTS, or from a preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl.
+--inline writes the shortest port to verl, for a plain function of the completion and one column: one file, the function
+and five lines below it. It calls both on completions of the gold answers of --data, or without --data of the answer 42.
+If any score differs, nothing is written.
+A port without --inline imports FILE.py by its path from the output, so keep both together. In verl it sees one row at a
+time, without `completion_ids`. An exception there scores 0 and sets `raised`; otherwise verl would drop the row.
 
 --signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
 column, and the order of the arguments; `prompts` and further columns then come by keyword.
 
---data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
-and listed ones do not.
+--data FILE tries a new reward on its rows: reward_preflight.py checks that gold answers score, and that empty, copied,
+cut and listed ones do not.
 
-Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
+Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
@@ -60,27 +60,26 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       127-166  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
-#       169-173  bundle           Where this bundle and its embedded model, data and rewards lie
-#       176-308  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       311-339  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       342-559  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       562-650  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       653-855  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      858-1139  attacks          Right and hostile programs, and what a code reward says of them in a process of its …
-#     1142-1228  extracts         The part of a Python file that some of its names need, as a file of its own
-#     1231-1432  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1435-1546  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1549-1809  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1812-1962  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1965-2183  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     2186-2256  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2259-2807  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2810-3112  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3115-3252  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3255-3350  code files       A code reward as the user wants to call it: its signature, its limits, all of it in …
-#     3353-3391  code trial       The programs that the shortest code reward is tried on
-#     3394-3594  command          The command line
+#       126-165  messages         Errors that a user can fix, each with its exit code, and messages on stderr
+#       168-172  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       175-312  dialect          Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       315-343  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       346-563  data files       Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
+#       566-654  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       657-859  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      862-1144  attacks          Correct and hostile programs, and a code reward's scores for them, in a separate …
+#     1147-1253  extracts         Extract the part of a Python file that some of its names need
+#     1256-1457  user code        What a reward gets: texts, copies of the columns, and a process state of its own
+#     1460-1571  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1574-1834  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1837-1987  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1990-2199  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2202-2272  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2275-2827  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2830-3134  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3137-3274  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3277-3408  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3411-3611  command          The command line
 
 import argparse
 import ast
@@ -222,6 +221,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -1064,6 +1068,7 @@ def scores_of(function, row, texts):
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
     found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
     found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
@@ -1128,7 +1133,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
             try:
                 out, err = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                return {"ended": f"the reward did not come back in {seconds:g} s"}
+                return {"ended": f"the reward did not return in {seconds:g} s"}
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -1141,6 +1146,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
 
@@ -1189,8 +1195,8 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use."""
-    wanted, seen, kept = [*names], set(), set()
+    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
+    wanted, seen, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -1201,6 +1207,25 @@ def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
                 kept.add(place)
                 wanted += read_names(statement)
     return kept
+
+
+def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
+    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+
+    A module's names stand in one line, each once; a star in another.
+    """
+    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    for node, alias in ((x, alias) for x in imports for alias in x.names):
+        module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
+        if module in left_out:
+            continue
+        names = blocks[module in sys.stdlib_module_names]
+        start = f"from {'.' * node.level}{node.module or ''} import " if isinstance(node, ast.ImportFrom) else "import "
+        together = start != "import " and name != "*"
+        names.setdefault(start if together else start + name, {}).update({name: None} if together else {})
+    blocks = [[start + ", ".join(names) for start, names in block.items()] for block in blocks.values()]
+    ordered = (sorted(block, key=lambda line: (line.startswith("from"), line)) for block in blocks)
+    return "\n\n".join("\n".join(block) for block in ordered if block)
 
 
 def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
@@ -1722,7 +1747,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -1775,7 +1800,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -1965,7 +1990,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 # ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
 
 CONTRACT = '''\
-"""What every new reward and port reads: completions and rows, in TRL's form and in verl's."""
+"""How every new reward and port reads completions and rows, in TRL's form and in verl's."""
 
 import json
 
@@ -2000,7 +2025,7 @@ def verl_row(ground_truth, extra_info) -> dict:
     return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}  # numpy
 '''
 LOADING = '''\
-"""Import of a file that lies beside the written one, or below it."""
+"""Import a file that is beside the written one, or below it."""
 
 import importlib.util
 import sys
@@ -2114,7 +2139,7 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
         earlier = set(defined)
         for statement, lines in statements_of(text):
             names = bound_names(statement)
-            if isinstance(statement, ast.Import | ast.ImportFrom):
+            if isinstance(statement, IMPORTS):
                 imports[ast.unparse(statement)] = statement
             elif names and not names & earlier:
                 defined |= names
@@ -2126,20 +2151,11 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     if "self_test" in roots:
         body += "\n\n" + ADAPTERS[ADAPTERS.index(MAIN) :]
     used = read_names(ast.parse(body))
-    lines = {line: module_of(node) for line, node in imports.items() if bound_names(node) & used}
-    standard = [line for line, module in lines.items() if module in sys.stdlib_module_names]
-    installed = [line for line, module in lines.items() if module not in sys.stdlib_module_names | FILES]
-    # `import x` before `from x import y`
-    blocks = [
-        "\n".join(sorted(b, key=lambda line: (line.startswith("from"), line))) for b in (standard, installed) if b
-    ]
+    for node in imports.values():
+        node.names = [x for x in node.names if (x.asname or x.name.partition(".")[0]) in {*used, "*"}]
+    read = [node for node in imports.values() if node.names]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
-    return head + "\n\n".join(blocks) + gap + body
-
-
-def module_of(node: ast.Import | ast.ImportFrom) -> str:
-    """The first part of the module that is imported."""
-    return (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
+    return head + import_blocks(read, FILES) + gap + body
 
 
 def quoted(text: str) -> str:
@@ -2264,7 +2280,7 @@ import re
 
 
 def visible(text: str) -> str:
-    """The text behind the thinking part; "" while thinking has not ended."""
+    """The text after the thinking part; "" while thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
 
@@ -2274,7 +2290,7 @@ PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:�
 
 
 def final_answer(text: str) -> str:
-    """What stands in <answer>, else behind the last "answer is" or 答案：, else the whole text; "" for two."""
+    """What stands in <answer>, else after the last "answer is" or 答案：, else the whole text; "" for two."""
     text = visible(text)
     tagged = {part.partition("</answer>")[0].strip() for part in text.split("<answer>")[1:]}
     if tagged:
@@ -2294,7 +2310,7 @@ GRADER = Path(load_file(HERE / "math_grader.py").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
-    """1 if the final answer (in a box, <answer>, behind #### or "the answer is") equals the gold one, else 0."""
+    """1 if the final answer (in a box, <answer>, after #### or "the answer is") equals the gold one, else 0."""
     return load_file(GRADER).math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
 
 
@@ -2337,7 +2353,7 @@ def score(text: str, row: dict) -> float | None:
         verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
     except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
-    if verdict.status in ("no_tests", "invalid_tests"):
+    if not verdict.usable:
         return None
     return verdict.fraction if PAY == "fraction" else float(verdict.all_passed)
 
@@ -2373,6 +2389,7 @@ from final_answer import final_answer
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", str(text).casefold())  # a hyphen, no minus
+    text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
     words = [word.strip(".,;:!?\"'()[]*_`") for word in text.split()]
     kept = [word for word in words if word not in ("a", "an", "the", "")]
     return " ".join(kept or filter(None, words))  # the answer can be A
@@ -2389,6 +2406,7 @@ CASES = [  # (completion, columns of the row, score)
     ("Paris", {"gold_column": "Paris"}, 1.0),
     ("I looked it up. The answer is the Eiffel-Tower.", {"gold_column": ["eiffel tower", "la tour Eiffel"]}, 1.0),
     ("<think>London?</think> <answer>Paris</answer>", {"gold_column": "paris"}, 1.0),
+    ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
     ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
@@ -2400,10 +2418,12 @@ CASES = [  # (completion, columns of the row, score)
     ("Paris", {"gold_column": None}, None),
 ]
 '''
-TAG_FORMAT = '''\
-"""Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."""
+TAG_FORMAT = r'''"""Pay for the layout, whatever its content: a tenth of the weight, beside a check of content."""
+
+import re
 
 TAGS = ["think", "answer"]
+SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 
 
 def score(text: str, row: dict) -> float:
@@ -2415,7 +2435,7 @@ def score(text: str, row: dict) -> float:
             break
         pieces[-1:] = [before, after]
     whole = len(pieces) == len(marks) + 1
-    if whole and all(piece.strip() for piece in pieces[1::2]) and not "".join(pieces[::2]).strip():
+    if whole and all(map(SEEN.search, pieces[1::2])) and not "".join(pieces[::2]).strip():
         return 1.0
     return 0.5 * (len(pieces) - 1) / len(marks)
 '''
@@ -2465,7 +2485,7 @@ def score(text: str, row: dict) -> float | None:
     except (ValueError, RecursionError):
         return 0.0
 '''
-LLM_JUDGE = r'''"""Pay what a model behind an OpenAI-compatible endpoint says an answer is worth."""
+LLM_JUDGE = r'''"""Pay an answer by the grade of a model behind an OpenAI-compatible endpoint."""
 
 import hashlib
 import json
@@ -2601,7 +2621,7 @@ def score(text: str, row: dict) -> float | None:
     known = [(weight, hold) for (_, weight, _), hold in zip(RUBRIC, held, strict=True) if hold is not None]
     return sum(weight * hold for weight, hold in known) / sum(weight for weight, _ in known) if known else None
 '''
-FINAL_NUMBER = r'''"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays 0."""
+FINAL_NUMBER = r'''"""1 for the right number after ####, as in GSM8K; a second ####, or text after it, pays 0."""
 
 import re
 from decimal import Decimal
@@ -2610,7 +2630,7 @@ FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with nothing behind it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with nothing after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 
@@ -2657,7 +2677,7 @@ def text_of(completion) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
@@ -2665,10 +2685,10 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         code = program_of(text_of(said), tests, prompt=prompt, **about)
         jobs.append({"code": code, "tests": tests, **about, **LIMITS})
     verdicts = run_many(jobs)
-    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
-    if unfit:  # to leave such rows out of the training, return None for them
+    unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
+    if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
 '''
 
 
@@ -3007,6 +3027,8 @@ def ported(args) -> str:
     required, names = columns_of_port(args, verl_form)
     usual = [name for name in GOLDS if name in names]
     golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
+    unsaid = not (args.gold_column or verl_form or usual) and len(required) > 1
+    need(not unsaid, f"{got}, which reads {' and '.join(required)}; expected --gold_column, one of them, for verl")
     args.gold_column = args.gold_column or golds[0]
     required = [args.gold_column] if verl_form else required
     path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
@@ -3059,7 +3081,7 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
         )
         for name in {"completion_ids", "environments"} & names:
             need(name not in demanded, f"{got}, which requires {name}; verl gives none; try a length in words")
-            say(f"note: {name} is not given in verl: {args.name} goes by what it does without")
+            say(f"note: {name} is not given in verl: {args.name} uses its default")
     return [name for name in demanded if name not in OWN | EXTRAS], names
 
 
@@ -3287,7 +3309,7 @@ def program_in(text: str) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, tests) in enumerate(zip(completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
@@ -3296,12 +3318,24 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         verdicts = run_many(jobs)
     finally:
         sandbox.stop()
-    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
-    if unfit:  # to leave such rows out of the training, return None for them
+    unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
+    if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
 '''
 START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'
+TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
+# what the attacks of the sandbox's own tests say
+HOLDS = (
+    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
+    "processes and files left behind, files deleted, changed and read, network, secrets of the environment, memory, "
+    "much output"
+)
+NOT_AGAINST = (
+    "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
+    "in the kernel"
+)
+RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
 def read_signature(text: str) -> tuple[str, list[str]]:
@@ -3321,6 +3355,8 @@ def with_signature(text: str, name: str, parameters: list[str]) -> str:
     """A written reward whose function has these parameters first; all callers of ours pass keywords."""
     rest = ["prompts=None"] * ("prompts" not in parameters)
     header = re.compile(rf"^((?:async )?def {name}\()(?:prompts, )?completions, \w+(?:=None)?, (\*\*\w+)", re.MULTILINE)
+    if "completion_ids" in parameters:  # which TRL gives; so does the self-test
+        text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
     return header.sub(lambda match: match[1] + ", ".join([*parameters, *rest, match[2]]), text, count=1)
 
 
@@ -3348,25 +3384,6 @@ def code_reward(args) -> str:
         assembled(head, [sandbox, text.replace("sandbox import", "waiting import")], [args.name, "serve"], constants)
         + START_SERVER
     )
-
-
-# ------------------------------------------------------ code trial (src/programs/create_reward_template/code_trial.py)
-
-TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
-# what the attacks of the sandbox's own tests say
-HOLDS = (
-    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
-    "processes and files left behind, files deleted, changed and read, network, secrets of the environment, memory, "
-    "much output"
-)
-NOT_AGAINST = (
-    "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
-    "in the kernel"
-)
-RIGHT_AT_0 = (
-    "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB; tests that "
-    "compare two objects of the program, pass it a function that reads other names, or capture what it prints"
-)
 
 
 def tried_on_programs(args) -> dict:
@@ -3452,7 +3469,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
-    flag("force", "replace a file that is there", action="store_true")
+    flag("force", "replace an existing file", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
@@ -3468,14 +3485,14 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
     no_fence = "--one_file: a completion without a fence is a program, or has none"
     flag("no_fence", no_fence, choices=["whole", "empty"])
-    stop = "passes_tests: run no further test of a program that failed one"
+    stop = "passes_tests: run no further test after a program fails one"
     flag("stop_at_first_failure", stop, action="store_true", default=None)
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
-    exact = "json_schema: properties whose value is the row's, in columns of these names"
+    exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
-    flag("completions", "--from a TRL reward: what it is given", choices=["messages", "text"])
+    flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
     return parse_flags(parser, argv, removed=REMOVED)
 
 
@@ -3520,7 +3537,7 @@ def check_flags(args) -> None:
         need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
-    need(args.output.suffix == ".py", f"{got}; expected a name in .py")
+    need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")

@@ -11,8 +11,8 @@
 
 Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
 parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
-`tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that does not fit
-is named by file, line and field. references/data_formats.md describes schema, formats and targets.
+`tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. An error names the file, line
+and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
 As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
 
@@ -28,32 +28,33 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        91-130  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       133-136  bundle             Where this bundle and its embedded model, data and rewards lie
-#       139-271  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       274-302  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       305-323  processes          The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       326-543  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       546-674  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       677-853  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      856-1044  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1047-1100  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1103-1188  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1191-1199  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1202-1222  prompts            Prompts as token ids, for training and held out
-#     1225-1243  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1246-1317  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1320-1328  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1331-1429  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1432-1675  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1678-2040  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2043-2242  choices            Questions with choices
-#     2245-2633  forms              The forms that rows come in
-#     2636-2741  form names         Forms by name, and which one a row has
-#     2744-2960  writing            Rows written for each target, and held-out rows
-#     2963-3268  row reader         Rows read from files, globs and the hub, checked and counted
-#     3271-3407  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3410-3653  command            The command line, and what --inspect shows
+#        94-133  messages           Errors that a user can fix, each with its exit code, and messages on stderr
+#       136-139  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       142-279  dialect            Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       282-310  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       313-331  processes          The processes of a run: torch at first use, device, threads, sums, distributing …
+#       334-551  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#       554-683  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       686-862  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       865-937  stated answers     Where a text states its final answer: marks and phrases in six languages, and the …
+#      940-1100  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1103-1342  question parts     Columns that look like part of the question: passages, options, images, a second …
+#     1345-1430  chat               Chat templates: their settings, how they render messages, and strings that bypass …
+#     1433-1462  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1465-1487  prompts            Prompts as token ids, for training and held out
+#     1490-1508  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1511-1582  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1585-1593  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     1596-1690  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1693-1959  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1962-2327  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2330-2548  choices            Questions with choices
+#     2551-2966  forms              The forms that rows come in
+#     2969-3083  form names         Forms by name, and which one a row has
+#     3086-3299  writing            Rows written for each target, and held-out rows
+#     3302-3603  row reader         Rows read from files, globs and the hub, checked and counted
+#     3606-3740  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3743-3990  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -72,9 +73,11 @@ import io
 import itertools
 import json
 import math
+import numbers
 import os
 import random
 import re
+import reprlib
 import shlex
 import ssl
 import string
@@ -84,7 +87,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -185,6 +188,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -650,7 +658,8 @@ def is_dialogue(text) -> bool:
 
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
+    marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -853,25 +862,280 @@ def hub_is_reached() -> bool:
     return True
 
 
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
+
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def hash_mark(text: str) -> re.Match | None:
+    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
+
+    An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
+
+    >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
+    ('4', None)
+    """
+    marks = list(HASH.finditer(text))
+    if not marks:
+        return None
+    mark = marks[-1]
+    answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
+    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+        text, below = text[: mark.end()], ""
+    if before.count("```") % 2 or is_heading(text, mark):
+        return None
+    is_number = NUMBER.fullmatch(answer) is not None
+    if below:  # only a number has text below it, and several are numbered headings
+        return mark if is_number and len(marks) == 1 and answer[-1] != "." and not is_program(text) else None
+    most = 0 if before.rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
+    return mark if is_number or not answer or (count_words(answer) <= most and not is_program(before)) else None
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -885,6 +1149,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -895,14 +1178,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -973,6 +1254,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -1013,91 +1309,37 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
-
-
-# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
-
-HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
-HEADING = re.compile(
-    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
-    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
-)
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
-NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
-FLOW = (ast.For, ast.While, ast.If, ast.With)
-STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
-    if mark[0][0] != "#":
-        return False
-    line, _, below = text[mark.start() + 4 :].partition("\n")
-    line = line.strip(" \t*_")
-    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
-    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def hash_mark(text: str) -> re.Match | None:
-    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
-
-    An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
-
-    >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
-    ('4', None)
-    """
-    marks = list(HASH.finditer(text))
-    if not marks:
-        return None
-    mark = marks[-1]
-    answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
-    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
-        text, below = text[: mark.end()], ""
-    if before.count("```") % 2 or is_heading(text, mark):
-        return None
-    is_number = NUMBER.fullmatch(answer) is not None
-    if below:  # only a number has text below it, and several are numbered headings
-        return mark if is_number and len(marks) == 1 and answer[-1] != "." and not is_program(text) else None
-    words = len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-    most = 0 if before.rpartition("\n")[2].strip() else 5  # a mark inside a line is a number's
-    return mark if is_number or not answer or (words <= most and not is_program(before)) else None
-
-
-def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -1190,6 +1432,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -1199,14 +1447,31 @@ def asked_words(prompt) -> str:
     return "\n".join("".join(text.split()) for text in texts)
 
 
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -1298,7 +1563,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -1376,11 +1641,7 @@ def shown(value) -> str:
 
 def plain_text(text: str) -> bool:
     """Whether UTF-8 can hold the text, which half a surrogate pair it cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
@@ -1420,9 +1681,9 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
 
 
 def json_or_literal(text: str):
-    """The value of JSON text, or of a Python literal, which is parsed and never run; ValueError for others."""
+    """The value of JSON text, or of a Python literal, never run; ValueError for others, RowFlaw for a key twice."""
     with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     try:
         return as_plain(ast.literal_eval(text.strip()), any_size=True)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
@@ -1458,9 +1719,6 @@ ROLES = {
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-PLACE = r"(<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>)"
-MARKS = re.compile(PLACE)
-PLACED = re.compile(rf"^\s*{PLACE}|{PLACE}\s*$", re.MULTILINE)  # at an end of a line: not a word of the text
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
@@ -1471,7 +1729,9 @@ MAY_FOLLOW = {
     "tool": ("assistant", "tool"),
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
+WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
+DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
@@ -1591,8 +1851,8 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
     if name := media_column(row, text):
         advice = f"leaving out the row, or --drop {name} if the text does not need it"
         raise BadRow(name, shown(row[name]), expected, advice)
-    if place := PLACED.search(text):
-        raise BadRow("prompt", f"an image placeholder, {shown(place[0].strip())}", expected, "--on_bad skip")
+    if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
+        raise BadRow("prompt", f"an image placeholder, {shown(place)}", expected, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 
@@ -1623,21 +1883,34 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
         passages = longer
     for name in passages:
-        text = passage(row[name], name)
+        text = passage(row[name], name, "json" in question.lower())
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
+        if name in SHORT_NOTES and name not in mapped and is_note(text or "", name):
+            continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
 
 
-def passage(value, name: str) -> str | None:
+def is_note(text: str, name: str) -> bool:
+    """Whether a text of one or two words names a puzzle (zebra, easy) or draws a grid, and states nothing."""
+    said = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
+    return len(said) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
+
+
+def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
+        with contextlib.suppress(ValueError, RowFlaw):
+            parts = json_or_literal(value)
+            text = passage(parts, name) if is_documents(parts) else None
+            return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):
-        if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
+        if all(map(is_titled, value)):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
@@ -1646,11 +1919,22 @@ def passage(value, name: str) -> str | None:
     return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
+def is_titled(pair) -> bool:
+    """Whether a value is [title, sentences]."""
+    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
+
+
+def is_documents(items: list) -> bool:
+    """Whether values are documents, and nothing that their text would leave out."""
+    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
+
+
 def document(value) -> str | None:
     """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
-    header, rows, title = value.get("header"), value.get("rows"), value.get("title", "")
+    header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
+    title = value.get("title", "")
     if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
         return table([header, *rows])
     text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
@@ -1684,25 +1968,20 @@ OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
     r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
 )
+LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell, or an object that Python's repr wrote; BadRow for text that is cut off."""
-    with contextlib.suppress(ValueError):
-        if text.lstrip().startswith("{'") and isinstance(value := json_or_literal(text), dict):
-            return value
+    """The value of JSON text in a cell, or of a Python literal; BadRow for text that is cut off."""
     try:
-        value = plain_json(text)
-    except RowFlaw as flaw:
-        raise BadRow(name, flaw.parts["got"], expected) from None
-    return as_plain(value, name, any_size=True)
+        return as_plain(json_or_literal(text), name, any_size=True)
+    except ValueError:
+        raise BadRow(name, shown(text), expected) from None
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -1807,9 +2086,38 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     output = case["output"]
     if not isinstance(given, str):
         return {"function": function, "args" if isinstance(given, list) else "kwargs": given, "expected": output}
-    arguments = [plain_value(line, name) for line in given.splitlines() if line.strip()]
-    output = plain_value(output, name) if isinstance(output, str) else output
+    arguments = [decoded(line, name, LITERALS) for line in given.splitlines() if line.strip()]
+    output = decoded(output, name, LITERALS) if isinstance(output, str) else output
     return {"function": function, "args": arguments, "expected": output}
+
+
+def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+    """A note where text on stdin may be meant for a function; BadRow where it calls one that the row names.
+
+    It names one in a column, `function`, or in the prompt: `add`, add(…), def add, "a function add"; by the bare word
+    add where each of several tests is a call.
+    """
+    tests = tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [called_in(text) for text in given]
+    for text in filter(None, given):  # an example in the prompt names nothing
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
+        if word and (word == function or in_words or re.search(in_code, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
+
+
+def called_in(text: str) -> str | None:
+    """The function that a text calls and does nothing else; None where it is no such call."""
+    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
+    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
+    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -1819,14 +2127,6 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
-
-
-def plain_value(text: str, name: str):
-    """The value of JSON text or of a Python literal; nothing is run."""
-    try:
-        return json_or_literal(text)
-    except ValueError:
-        raise BadRow(name, shown(text), "values in JSON or Python") from None
 
 
 @functools.lru_cache(32)
@@ -1933,26 +2233,8 @@ def is_counted(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    match = next(reversed([*BOXED.finditer(text)]), None)  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
-
-
 def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}; None without either.
+    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}, else in the last line.
 
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
@@ -1960,12 +2242,15 @@ def gold_of(text: str) -> str | None:
     found, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
-            found = LEAD.sub("", mark[1].strip()).strip("* ")
-            found = found.replace(",", "").replace("$", "") if MONEY.fullmatch(found) else found
-            inner = found
-        elif (inner := last_boxed(inner) if "boxed" in inner else None) is not None:
-            found = inner
-    return found
+            inner = found = (stated_gold(mark[1]) or mark[1]).strip("* ")
+        else:
+            boxes = boxes_in(inner)
+            if boxes is None:  # one is cut off; an answer is lost only where it is the last
+                boxes = boxes_in(inner[max(inner.rfind("\\boxed"), 0) :])
+            inner = boxes[-1] if boxes else None
+            found = found if inner is None else inner.strip()
+    found = stated_gold(text) if found is None else found
+    return found.replace(",", "").replace("$", "") if found and MONEY.fullmatch(found) else found
 
 
 def as_answer(value, name: str) -> str | list[str]:
@@ -1979,6 +2264,8 @@ def as_answer(value, name: str) -> str | list[str]:
         value = accepted
     if isinstance(value, list) and all(isinstance(item, dict) and "text" in {*item} <= SPAN for item in value):
         value = [item["text"] for item in value]  # SQuAD's own files
+    if is_matrix(value):
+        return json.dumps(value)
     if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
         texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
         value = list(dict.fromkeys(texts)) or ""
@@ -2138,10 +2425,10 @@ def from_value(name: str, value) -> Choices | None:
     return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
-def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
+def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
     """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
 
-    `first` is what numbers of choices count from in this file, None where no row shows it.
+    `first` is what numbers count from in this file; in the columns `as_texts` they are texts of choices.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -2153,26 +2440,43 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for name, value in picks:
         number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+        number = None if name in as_texts else number
         start = choices.first if first is None else first
         if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
             start = 0  # as an index counts
         if number is not None and start is None:
             got = f"{number}; no row shows whether numbers count from 0 or from 1"
             raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+        if number is not None and len(same) == 1:  # a number that is a choice's text, if another column agrees
+            if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
+                return name, same[0], False
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
         if place in range(count):
-            return name, place, first is None and 0 < number < count
+            agree = any(places_of(str(other).strip(), choices.texts) == [place] for _, other in picks)
+            return name, place, first is None and 0 < number < count and not agree
         if len(same) == 1:
             return name, same[0], False
-    numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
+    counts = not choices.labels and not as_texts.issuperset(name for name, _ in picks)
+    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
     expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
     if picks:
         raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
     filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
+
+
+def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
+    """The columns that name another choice than the one taken: its label, letter or text, or another number."""
+    number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
+    others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
+    texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
+    if number is None or taken in texts:
+        return others
+    numbers = {name: as_number(value, choices) for name, value in picks if name not in (*texts, *as_texts)}
+    return others + [name for name, other in numbers.items() if other not in (None, number, place)]
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
@@ -2217,17 +2521,19 @@ def as_number(value, choices: Choices) -> int | None:
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
 
 
-def first_number(row: dict) -> int | None:
-    """What a row shows of how its file counts choices: 0 or 1, or None where its number may be either."""
+def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
+    """(column, what numbers of choices count from in it: 0 or 1, None where they are texts) as a row shows it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
-        picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
-        if any(named_place(value, choices) is not None for value in picks):
-            return None
-        free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
-        numbers = [as_number(value, choices) for value in free]
-        return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
-    return None
+        picks = picks_of(row, choices) if choices and choices.right is None else []
+        if any(named_place(value, choices) is not None for _, value in picks):
+            return
+        for name, value in picks:
+            number, is_text = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+            if is_text and (number or 0) > len(choices.texts):
+                yield name, None
+            elif not is_text and number in (0, len(choices.texts)):
+                yield name, min(number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -2260,9 +2566,12 @@ class FileFacts:
     mapped: frozenset[str] = frozenset()  # the fields that --map names
     sources: frozenset[str] = frozenset()  # the columns that it takes them from
     first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
+    number_texts: frozenset[str] = frozenset()  # the columns where they are texts of choices instead
 
 
 NO_FACTS = FileFacts()
+LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # said where half of the rows are so
 
 
 class Shape:
@@ -2274,7 +2583,6 @@ class Shape:
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
         self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
-        self.is_dialogue = False  # whether the prompt is one, as one text
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
@@ -2311,9 +2619,10 @@ class Shape:
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
-        system = self.name(["system", "system_prompt"])
-        self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
-        self.is_dialogue = is_dialogue(value)
+        self.set_prompt(value, name)
+        if is_dialogue(value):
+            what = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
+            self.notes.append(f"{what}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -2322,12 +2631,23 @@ class Shape:
                 self.used.update(self.choices.columns)
                 self.out["choices"] = self.choices.texts
 
+    def set_prompt(self, value, name: str) -> None:
+        """Fill in the messages of the prompt; a column `system` goes before those without a system message."""
+        system = self.name(["system", "system_prompt"])
+        self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
+        if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
+            self.used.add(system)
+
     def add_passages(self, all_columns: bool) -> None:
         """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
         message, mapped = self.out["prompt"][-1], self.facts.mapped
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
+        unpacked = (
+            name for name, text in passages.items() if self.row[name] != text and isinstance(self.row[name], str)
+        )
+        self.notes += [f"rows have documents as JSON in {name}, which are text in the prompt" for name in unpacked]
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -2341,6 +2661,8 @@ class Shape:
         if name == "solution" and gold is None and not names_value(text):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
         self.out["answer"] = text if gold is None else gold
+        if "####" not in text and len({*re.findall(r"\\boxed\{([^{}]+)\}", text)}) > 1:
+            self.notes.append(f"rows have several boxes in {name}, of which the last one is taken")
         if name == "solution" and gold is None:
             self.out[name] = text  # TRL's rewards read it
         if gold is not None and not BARE_MARK.fullmatch(text.strip()):
@@ -2367,6 +2689,13 @@ class Shape:
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
             self.notes.append("prompts have a Markdown image, which a text model cannot see")
+        asked = out["prompt"][-1]["content"]
+        if holds_answer(f"{asked} …"):
+            self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
+        if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+            self.notes.append(LETTER_ALONE)
+        if re.search("Ã[\xa1-\xbf]|â€.", asked):
+            self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -2391,11 +2720,14 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [name for name in rest if isinstance(rest[name], str | int | list)]
+                self.untaken = [n for n in rest if isinstance(rest[n], str | int | list) or n in ANSWER_KEYS]
+                inner = ((n, key) for n in rest if isinstance(rest[n], dict) for key in ANSWER_KEYS if key in rest[n])
+                self.untaken += map(".".join, inner)
         return out
 
 
@@ -2442,6 +2774,9 @@ def as_math(shape: Shape) -> None:
         shape.out["answer_text" if row.get("solution") is not None else "solution"] = row["answer"]
     else:
         shape.gold(names[0])
+        taken, others = str(shape.out.get("answer")), [name for name in names[1:] if name != "solution"]
+        others = [name for name in others if str(gold_of(str(row[name])) or row[name]).strip() != taken]
+        shape.notes += [f"rows have another gold answer in {name}; {names[0]} is taken" for name in others]
 
 
 def is_short(value) -> bool:
@@ -2456,7 +2791,10 @@ def as_choices(shape: Shape) -> None:
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
-    name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
+    facts = shape.facts
+    name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
+    others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
+    shape.notes += [f"rows name another choice in {other}; {name} is taken" for other in others]
     if is_open and len(shape.choices.columns) == 1:
         shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     shape.used.add(name)
@@ -2467,8 +2805,8 @@ def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
     name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
-    if not marks_answer(shape.row[name]):
-        text = as_answer(shape.row[name], name)
+    text = as_answer(shape.row[name], name)
+    if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
 
 
@@ -2490,7 +2828,7 @@ def as_code(shape: Shape) -> None:
     if row.get("setup") is not None:
         return
     if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
@@ -2517,19 +2855,14 @@ def as_conversation(shape: Shape) -> None:
     name, value = shape.take(CHAT_KEYS, "messages")
     shape.used.add("prompt")  # the first turn, where both are there
     messages = read_messages(without_placeholder(value), name)
-    system = shape.name(["system", "system_prompt"])
-    if system and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": as_answer(shape.take([system], "")[1], system)}, *messages]
     check_order(messages, name)
-    if messages[-1]["role"] == "assistant":
-        shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
-    else:
-        shape.out["prompt"] = messages
-        gold = shape.name(GOLD_KEYS[1:])  # as Tulu 3's sets for verifiable rewards have it
-        if gold and shape.row.get("answer") is None:
-            shape.gold(gold)
-    shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
+    reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
+    shape.set_prompt(messages, name)
     shape.add_passages(False)
+    if reply:
+        shape.out["completion"] = reply
+    elif shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+        shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
 
 
 def as_preferences(shape: Shape) -> None:
@@ -2638,7 +2971,7 @@ def marks_answer(value) -> bool:
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    names = present(row)
+    names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
@@ -2653,6 +2986,15 @@ def form_of(row: dict) -> str | None:
         if isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
             return "code"  # HumanEval's without entry_point
     return form
+
+
+def is_countdown(row: dict) -> bool:
+    """Whether `target` is a number that an expression of `nums` or `numbers` is to reach: the prompt names it."""
+    if row.get("nums") is not None:
+        return True
+    asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
+    named = re.search(rf"(?<![\d.]){re.escape(str(row['target']))}(?!\.?\d)", asked)
+    return row.get("numbers") is not None and named is not None
 
 
 def present(row: dict) -> tuple[str, ...]:
@@ -2816,7 +3158,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 def check_out(path: Path, target: str) -> None:
     """Raise UserError unless something can be written there."""
     need(target in TARGETS, f"got the target {target!r}; expected one of {', '.join(TARGETS)}")
-    need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name in .jsonl or .parquet")
+    need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name ending in .jsonl or .parquet")
     need(path.parent.is_dir(), f"got the output {path}; expected a folder that exists; try mkdir -p {path.parent}")
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
@@ -2939,12 +3281,9 @@ def split_size(text: str, count: int) -> tuple[str, int]:
     return name, number
 
 
-def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts at random: `size` of them, or fewer where prompts have several rows.
-
-    `prompts` has a digest of each row's `asked_words`.
-    """
-    groups: dict[bytes, list[int]] = {}
+def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
+    """Rows to hold out, whole prompts (`asked_words`) at random: `size` of them, or fewer to keep prompts whole."""
+    groups: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"
@@ -3087,7 +3426,6 @@ class RowReader:
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
         self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
-        self.dialogues = 0
 
     @property
     def kind(self) -> str:
@@ -3136,7 +3474,6 @@ class RowReader:
         self.no_answer += bool(shape.untaken)
         self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
-        self.dialogues += shape.is_dialogue
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -3170,17 +3507,18 @@ class RowReader:
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
                 if "choices" in (form, settings.kind):
-                    numbers.add(first_number(row))
+                    numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
-        self.facts = FileFacts(frozenset(settings.mapping), sources, min(numbers - {None}, default=None))
+        texts = frozenset(name for name, start in numbers if start is None)
+        start = min((start for name, start in numbers if name not in texts), default=None)
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # of equals the one with answers
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
-            why = (
-                f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
-            )
+            names = ", ".join(fields.get(form, [])[:8])
+            why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
             why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
@@ -3203,14 +3541,11 @@ class RowReader:
             before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.dialogues:
-            got = f"{self.dialogues} of {read} prompts are dialogues in one text (User: … Assistant: …)"
-            say(f"warning: {got}, read as one user turn; try a column `messages` that lists the turns")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
             say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
         for text, count in self.notes.items():
-            if count:
+            if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
 
 
@@ -3273,10 +3608,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
-    if tokenizer.chat_template:
-        tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-        return chat_ids(tokenizer, row["prompt"], tools=tools)
-    return encode_prompt(tokenizer, row["prompt"])
+    tools = row.get("tools") if isinstance(row.get("tools"), list) else None
+    return encode_prompt(tokenizer, row["prompt"], tools=tools)
 
 
 class Collator:
@@ -3434,10 +3767,8 @@ FLAGS = {  # name: (help, what argparse gets)
 }
 REMOVED = {
     "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
-    "delimiter": "a file with commas between its columns, where the separator is not told from it",
+    "delimiter": "a file with commas between its columns, if its separator cannot be detected",
     "plot": "--inspect, which prints percentiles of the lengths",
-    "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
-    "max_bytes": "unpacking the file first",
 }
 
 
@@ -3499,8 +3830,8 @@ def open_tokenizer(name: str):
         raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 
 
-def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str, list[int]]]:
-    """(path, split name, numbers of rows in their order) of each output; `asked` are digests of what rows ask."""
+def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
+    """(path, split name, numbers of rows in their order) of each output; `asked` is what rows ask."""
     order = list(range(len(rows)))
     if args.shuffle is not None:
         random.Random(args.shuffle).shuffle(order)
@@ -3511,13 +3842,15 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
     if len(chosen) != size:
         say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
+    if swapped := of_swapped([asked[i] for i in held], {asked[i] for i in rest}):
+        say(f"warning: {len(held)} rows are held out{swapped}")
     return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
     outputs, target = [], args.target
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
-    asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
+    asked = [asked_words(row["prompt"]) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
             kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
@@ -3600,7 +3933,11 @@ def run_command(args) -> int:
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
-    lines = odd_answers("answer", [row["answer"] for row in rows if "answer" in row])
+    answered = [row for row in rows if "answer" in row]
+    lines = odd_answers("answer", [row["answer"] for row in answered], [row["prompt"] for row in answered])
+    pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
+    if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
+        lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
     for line in [*lines, *([collapse] if collapse else [])]:
         say(f"warning: {line}")
     report = {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Built from src/programs/diagnose.py by tools/build.py: a change belongs there, then `make build`.
+# Built from src/programs/diagnose/ by tools/build.py: a change belongs there, then `make build`.
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
@@ -13,17 +13,19 @@ A RUN_OR_FILE is one of
     templates/*.py and copies     the same, with settings.json in the place of config.json
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
+    ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
     others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
 
-The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
-and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
-samples and the reward's source are read where they lie beside the log, or where a flag names them. No code of a run is
-executed, except by --rescore, in the sandbox. What was read, and what more would decide, stands at the end.
+The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
+or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
+their own. With two causes, a command tells them apart. Settings, samples and the reward's source are read from files
+beside the log, or from those that flags name. Only --rescore runs code of the run, in the sandbox. The last lines say
+what was read and what else would decide.
 
-Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
-chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
-in at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). Thresholds come from the source that a
-cause names; where none exists it says "our heuristic". benchmarks/README.md has how often the cause is right.
+Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only if noise of
+the same scatter and persistence would hardly give them, even as the best stretch of many: each cause is reported in at
+most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). A cause names the source of its thresholds, or
+says "our heuristic". benchmarks/README.md says how often the cause is right.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 
@@ -36,32 +38,33 @@ out-of-memory errors, which references/troubleshooting.md covers, and judging wh
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
 
-Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
+Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short or no verdict; of several
+runs 2, then 1, then 3.
 """
 
 # Contents
-#        88-113  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       116-119  bundle        Where this bundle and its embedded model, data and rewards lie
-#       122-254  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       257-285  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       288-362  extracts      The part of a Python file that some of its names need, as a file of its own
-#       365-387  paired tests  Intervals, paired tests, pass@k
-#       390-502  dialects      What our trainers, TRL, verl and others call metrics and settings
-#       505-764  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes …
-#       767-950  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#      953-1147  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
-#     1150-1305  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1308-1595  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1598-1765  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
-#     1768-1893  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
-#     1896-1948  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     1951-2120  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2123-2321  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2324-2581  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2584-2761  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
-#     2764-2997  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3000-3158  ranking       What figures show without saying why, which cause explains that best, and the run's …
-#     3161-3264  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
+#        91-116  messages      Errors that a user can fix, each with its exit code, and messages on stderr
+#       119-122  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       125-262  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       265-293  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       296-370  extracts      Extract the part of a Python file that some of its names need
+#       373-392  paired tests  Intervals, paired tests, pass@k
+#       395-494  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       497-787  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
+#      790-1029  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1032-1233  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1236-1448  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1451-1760  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1763-1965  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
+#     1968-2020  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2023-2193  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2196-2419  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2422-2680  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2683-2866  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
+#     2869-3124  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3127-3299  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3302-3425  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3428-3531  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -81,8 +84,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
@@ -168,6 +171,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -323,8 +331,8 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use."""
-    wanted, seen, kept = [*names], set(), set()
+    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
+    wanted, seen, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -362,7 +370,7 @@ def extract(source: str, names: list[str]) -> str:
     return joined(chosen)
 
 
-# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+# ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -379,77 +387,61 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
     """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
     (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
+    below, above = (after[0] - low_b, high_a - before[0]), (high_b - after[0], before[0] - low_a)
     gain = after[0] - before[0]
-    return (
-        gain,
-        gain - math.hypot(after[0] - low_b, high_a - before[0]),
-        gain + math.hypot(high_b - after[0], before[0] - low_a),
-    )
+    return gain, gain - math.hypot(*below), gain + math.hypot(*above)
 
 
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
-# common name: what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and OpenRLHF's,
-# verl's; of several names for one in a row, the first here counts. Sums over a completion's tokens are not read.
-METRICS = {
-    "score": ("reward/mean", "reward", "objective/scores", "critic/score/mean critic/rewards/mean"),
-    "score_std": ("reward/std", "reward_std", "", ""),
-    "score_max": ("", "", "", "critic/score/max"),
-    "score_min": ("", "", "", "critic/score/min"),
-    "advantage_max": ("", "", "", "critic/advantages/max"),
-    "advantage_min": ("", "", "", "critic/advantages/min"),
-    "zero_std": ("reward/zero_std_frac", "frac_reward_zero_std", "", ""),
-    "kl": ("kl/ref", "kl", "", "actor/kl_loss actor/reward_kl_penalty critic/kl"),
-    "kl_step": ("kl/approx", "", "policy/approxkl_avg ppo_kl", "actor/ppo_kl"),
-    "kl_weight": ("kl/coef", "", "", ""),
-    "loss": ("policy/loss", "loss", "loss/policy_avg policy_loss", "actor/pg_loss"),
-    "clip_frac": (
-        "policy/clip_frac",
-        "clip_ratio/region_mean cispo_clip_ratio",
-        "clip_ratio policy/clipfrac_avg ppo_clip_ratio",
-        "actor/pg_clipfrac",
-    ),
-    "entropy": ("policy/entropy", "entropy", "policy/entropy_avg entropy_loss", "actor/entropy actor/entropy_loss"),
-    "ratio_max": ("policy/ratio_max", "", "", ""),
-    "value_loss": ("value/loss", "", "loss/value_avg critic_loss", "critic/vf_loss"),
-    "explained_variance": ("value/explained_variance", "", "", "critic/vf_explained_var"),
-    "length": (
-        "rollout/length_mean",
-        "completions/mean_length",
-        "completion_length response_length",
-        "response_length/mean",
-    ),
-    "length_max": ("", "", "", "response_length/max"),
-    "truncated": ("rollout/truncated_frac", "completions/clipped_ratio", "", "response_length/clip_ratio"),
-    "gap_mean": ("", "sampling/sampling_logp_difference/mean", "", ""),
-    "gap_max": ("rollout/logprob_gap_max", "sampling/sampling_logp_difference/max", "", ""),
-    "turns": ("rollout/turns_mean", "", "", ""),
-    "limit": ("rollout/limit_frac", "", "", ""),
-    "tool_calls": ("tool/calls_mean", "tools/call_frequency", "", ""),
-    "tool_failures": ("tool/failure_frac", "tools/failure_frequency", "", ""),
-    "tool_seconds": ("tool/seconds", "", "", ""),
-    "mismatch_kl": ("mismatch/kl", "", "", "rollout_corr/k3_kl"),
-    "weight_mean": (
-        "mismatch/weight_mean",
-        "sampling/importance_sampling_ratio/mean",
-        "",
-        "rollout_corr/rollout_is_mean",
-    ),
-    "weight_std": ("", "", "", "rollout_corr/rollout_is_std"),
-    "weight_ess": ("", "", "", "rollout_corr/rollout_is_eff_sample_size"),
-    "probs_correlation": ("", "", "", "training/rollout_actor_probs_pearson_corr"),
-    "lr": ("optim/lr", "learning_rate", "lr actor_lr", "actor/lr"),
-    "grad_norm": ("optim/grad_norm", "grad_norm", "", "actor/grad_norm"),
-    "updates": ("optim/updates", "", "", ""),
-    "skipped": ("optim/skipped_updates", "", "", ""),
-    "time_step": ("time/step", "step_time", "", "timing_s/step"),
-    "gpu_memory": ("memory/gpu_peak_gib", "", "", "perf/max_memory_allocated_gb"),
-    "memory": ("memory/process_gib", "", "", ""),
-    "held_out": ("eval/accuracy", "eval_reward", "eval_objective/scores", ""),
-    "held_out_rows": ("eval/rows", "", "", ""),
-}
-OURS, TRL, EARLIER, VERL = ({key: name for name, keys in METRICS.items() for key in keys[i].split()} for i in range(4))
-NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL}
+# a metric a line: its common name; what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online
+# DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
+METRICS = """
+score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
+score | | | avg_reward mean_reward reward_mean |
+score_std | reward/std | reward_std | |
+score_max | | | | critic/score/max
+score_min | | | | critic/score/min
+advantage_max | | | | critic/advantages/max
+advantage_min | | | | critic/advantages/min
+zero_std | reward/zero_std_frac | frac_reward_zero_std | |
+kl | kl/ref | kl | kl_div policy_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
+kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
+loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss | actor/pg_loss
+clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
+clip_frac | | cispo_clip_ratio | ppo_clip_ratio |
+entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
+ratio_max | policy/ratio_max | | |
+value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
+explained_variance | value/explained_variance | | | critic/vf_explained_var
+length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
+length | | | mean_generation_length |
+length_max | | | | response_length/max
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated | response_length/clip_ratio
+gap_mean | | sampling/sampling_logp_difference/mean | |
+gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
+turns | rollout/turns_mean | | |
+limit | rollout/limit_frac | | |
+tool_calls | tool/calls_mean | tools/call_frequency | |
+tool_failures | tool/failure_frac | tools/failure_frequency | |
+tool_seconds | tool/seconds | | |
+mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error | rollout_corr/k3_kl
+weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
+probs_correlation | | | | training/rollout_actor_probs_pearson_corr
+lr | optim/lr | learning_rate | lr actor_lr | actor/lr
+grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
+updates | optim/updates | | |
+skipped | optim/skipped_updates | | |
+time_step | time/step | step_time | | timing_s/step
+gpu_memory | memory/gpu_peak_gib | | | perf/max_memory_allocated_gb
+memory | memory/process_gib | | |
+held_out | eval/accuracy | eval_reward | eval_objective/scores |
+held_out_rows | eval/rows | | |
+"""
+ROWS = [[names.split() for names in line.split("|")] for line in METRICS.strip().splitlines()]
+OURS, TRL, EARLIER, VERL = ({key: name for (name,), *names in ROWS for key in names[i]} for i in range(4))
+NAMES = {"ours": OURS, "verl": VERL, "trl": TRL | EARLIER}
 PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
     "ours": {
         "held_out": r"eval/accuracy",
@@ -457,7 +449,7 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
     },
     "trl": {
-        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1",
+        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
         "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
@@ -472,7 +464,7 @@ SETTINGS = {
     "min_p": "min_p",
     "do_sample": "rollout.do_sample",
     "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
-    "num_sample_generations",
+    "num_sample_generations num_generations_per_prompt",
     "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
     "generate_max_len max_tokens",
     "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
@@ -480,7 +472,6 @@ SETTINGS = {
     "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
-    "minibatches": "minibatches num_mini_batches",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
@@ -499,6 +490,7 @@ WORDS = {  # what a remedy calls settings, by who trains
     "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
     "trl": TRL_WORDS,
     "verl": VERL_WORDS,
+    "other": OUR_WORDS,
 }
 
 
@@ -509,6 +501,20 @@ ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none."""
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    number = as_number(value)
+    return number is not None and abs(number) < 1e100
 
 
 def window(count: int) -> int:
@@ -537,14 +543,15 @@ def persistence(values: list[float]) -> float:
 def noise(values: list[float]) -> float:
     """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
 
-    Median and upper quartile of the distances of neighbours give it, which a trend only makes larger: the median times
-    1.4826 / sqrt 2, the quartile times 0.8693 / sqrt 2, whichever is more, as a coarse score often has the distance 0.
-    Noise that persists has sqrt(1 + rho) / (1 - rho) times the scatter of independent noise with these distances.
+    The median of the neighbours' distances gives it, or the upper quartile if that is more, as a coarse score often has
+    the distance 0, or their mean where both are 0, as where right answers are rare. Noise that persists has
+    sqrt(1 + rho) / (1 - rho) times the scatter of independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
+    scatter = max(1.4826 * statistics.median(distances), 0.8693 * quartile) or 1.2533 * statistics.fmean(distances)
     rho = persistence(values)
-    return max(1.4826 * statistics.median(distances), 0.8693 * quartile) / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
+    return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
 def standard_error(values: list[float]) -> float:
@@ -621,6 +628,7 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
     trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
@@ -629,6 +637,10 @@ class LoggedRun:
     def dialect(self) -> str:
         """Whose metric names the log has."""
         return self.trainer if self.trainer in ("trl", "verl") else "ours"
+
+    def knows_settings(self) -> bool:
+        """Whether the settings of the training are known; a state of TRL tells the number of steps only."""
+        return bool(self.settings_file or self.settings.get("lr") or self.config.get("lr") is not None)
 
     def points(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of a series, by step."""
@@ -676,16 +688,21 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
-    def part_spread(self) -> float:
-        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+    def part_spreads(self) -> list[float]:
+        """Standard deviations of the parts over the whole batch, which TRL logs beside those within groups."""
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+        return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
         """Name and means of the reward for correctness: named so, else the first; the score without parts."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
-        return (names[0], parts[names[0]]) if names else ("score", self.values("score"))
+        if names:
+            return names[0], parts[names[0]]
+        scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
+        return "score", [
+            (score + 1) / 2 for score in scores
+        ] if lowest == -1 and not parts else scores  # DAPO's -1 and 1
 
     def answer_series(self) -> str:
         """The series of that reward."""
@@ -701,7 +718,7 @@ class LoggedRun:
         alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
         same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
-        return alike and same and not self.part_spread()
+        return alike and same and not any(self.part_spreads())
 
     def is_solved(self) -> bool:
         """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
@@ -728,10 +745,10 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+        """Whether the held-out figure rose and kept 3/4 of it, or without one the correctness reward, or the score."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
-            return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+            return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
     def learns(self) -> bool:
@@ -758,19 +775,30 @@ class LoggedRun:
         spread = self.ends("score_std")[0] if self.values("score_std") else 0.0
         if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
             return None
+        shares = (best, self.batch(steps)), (last, self.batch(window(count)))
+        if floor == 0 and max(scores) <= 1 and share_gain(*shares)[2] >= 0:  # a few lucky completions
+            return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
         top = max(points, key=lambda pair: pair[1])[0]
-        return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
+        better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
+        return None if better else (best, last, half)
 
 
 # -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
 
 GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
-CONFIG_CALL = re.compile(r"(?:Config|Arguments|Args|Trainer|Params)$")
+CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
+SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
+EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
+ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of what does not train
 # what multiplies the updates of a batch in a page, and under which names a page of one's own has it
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = ("trainer_state", "summary", "results", "result", "versions", "label", "requirements")
+NO_SETTINGS = re.compile(  # files beside a log that do not set its training
+    r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
+)
 MOST_BYTES = 2_000_000  # of a file of settings
 
 
@@ -778,6 +806,8 @@ def flat_config(config: dict, prefix: str = "") -> dict:
     """Nested settings by their dotted names."""
     flat = {}
     for key, value in config.items():
+        if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
+            value = value["value"]
         is_folder = isinstance(value, dict) and value
         flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
     return flat
@@ -823,21 +853,68 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def expression_value(node: ast.expr, known: dict[str, ast.expr]):
+    """The value of an expression, with the file's `known` names: a literal, a call's settings, or else its source."""
+    for _ in range(4):  # a name for a name
+        if isinstance(node, ast.Name | ast.Attribute):
+            node = known.get(getattr(node, "attr", None) or node.id, node)
+    if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
+        return call_settings(node, known)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return ast.unparse(node)
+
+
+def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
+    """The keyword arguments of a call, with those of a dictionary given as `**name`."""
+    flat = {}
+    for keyword in call.keywords:
+        value = expression_value(keyword.value, known)
+        flat |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+    return flat
+
+
+def training_nodes(tree: ast.Module) -> list[ast.AST]:
+    """The nodes of a script, without functions and classes whose names say that they evaluate."""
+    nodes = [tree]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            is_named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not is_named or not EVALUATES.fullmatch(child.name):
+                nodes.append(child)
+    return nodes
+
+
 def script_settings(text: str) -> dict:
-    """Literal arguments of a training script's configurations and trainers, which is parsed and never run."""
-    tree, flat, constants = ast.parse(text), {}, {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = node.value
-    for call in ast.walk(tree):
-        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-        for keyword in call.keywords if CONFIG_CALL.search(name) and not name.endswith("LoraConfig") else []:
-            value = constants.get(getattr(keyword.value, "id", ""), keyword.value)
-            try:
-                flat[keyword.arg] = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError):
-                flat[keyword.arg] = ast.unparse(value)
-    return flat_config({key: value for key, value in flat.items() if key})
+    """Arguments of a script's configurations and trainers, else of its names and samplers; it is parsed and never run.
+
+    A name stands for the only value that the file gives it: by assignment, as a field or as a flag's default.
+    """
+    calls, given = [], {}
+    for node in training_nodes(ast.parse(text)):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            given.setdefault(ast.unparse(target).rpartition(".")[2], []).append(node.value)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+            default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            if default and node.args and ast.unparse(node.func).endswith("add_argument"):
+                given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
+    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    trains, samples = (
+        [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
+        for pattern in (CONFIG_CALL, SAMPLES_CALL)
+    )
+    flat = {key: value for call in trains for key, value in call.items()}
+    if common_settings(flat):
+        return flat
+    # of samplers that differ, one may be that of an evaluation
+    agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
+    return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
 
 
 def read_settings(path: Path) -> dict:
@@ -855,7 +932,9 @@ def read_settings(path: Path) -> dict:
         return {}
     if isinstance(loaded, list):  # hydra's overrides
         return shell_settings("\n".join(map(str, loaded)))
-    return {k: number_or_text(v) for k, v in flat_config(loaded).items()} if isinstance(loaded, dict) else {}
+    flat = flat_config(loaded) if isinstance(loaded, dict) else {}
+    named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
+    return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 
 
 def common_settings(flat: dict) -> dict:
@@ -863,12 +942,11 @@ def common_settings(flat: dict) -> dict:
     settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
-        aside = ("val_kwargs", ".ref.") if name.startswith("critic") else ("val_kwargs", ".ref.", "critic")
         lists = name in ("data", "reward")
         known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
         for ending in endings.split():
-            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
-            keys = [key for key in keys if not any(word in key for word in aside)]
+            keys = [k for k in known if f".{k}".endswith(f".{ending}") and ("critic" in name or "critic" not in k)]
+            keys = [key for key in keys if name == "eval_data" or not ASIDE.search(key)]
             if keys and name not in settings:
                 settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
@@ -878,15 +956,13 @@ def common_settings(flat: dict) -> dict:
 
 def verl_settings(flat: dict) -> dict:
     """What the causes want to know of verl's settings by their dotted names."""
-    if not flat:
-        return {}
     batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
     epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
-    if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
-        known["kl"] = 0.0
-    elif flat.get("algorithm.use_kl_in_reward") and not flat.get(f"{ACTOR}.use_kl_loss"):
-        known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
+    if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
+        in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
+        weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
+        known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
     return known | {
         "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
@@ -919,12 +995,15 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The file of settings in a run's folder, and what it has; the one with most that is known."""
+    """The settings file in a run's folder and its settings: the training file with the most known names."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    found = [(path, read_settings(path)) for path in paths if path.stem not in NO_SETTINGS]
-    best = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    return best if len(common_settings(best[1])) >= 3 else None
+    found = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in found if path.suffix == ".py" else ():  # the command that runs a script overrides its defaults
+        flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
+    known = common_settings(flat)
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
@@ -938,7 +1017,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
             "script with names such as temperature, learning_rate, num_generations",
         )
-    elif folder and not (run.settings.get("lr") or run.config.get("lr") is not None):
+    elif folder and not run.knows_settings():
         path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
@@ -959,7 +1038,7 @@ GOLD_NAMES = (
 # how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
 MARKED = re.compile(
     r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
-    r"|(?i:\b(answer(?: is|[:=]))\s*)([^\n]*)"
+    r"|(?i:\b(answer(?: is|[:=]))\s*((?:(?!\\boxed|</?\w+>|####|\banswer(?: is|[:=])|[.!?](?:\s|$))[^\n])*))"
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
@@ -989,9 +1068,11 @@ class Text:
             return self.score
         return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
 
-    def has_gold(self) -> bool:
-        """Whether it holds its gold answer."""
-        return bool(self.gold) and holds(self.completion, self.gold)
+    def has_gold(self, gold: str | None = None) -> bool:
+        """Whether it holds its gold answer, or another, and not only because the prompt does."""
+        gold = gold or self.gold
+        found = bool(gold) and holds(self.completion, gold)
+        return found and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
 
 
 def plain_text(value) -> str:
@@ -1002,10 +1083,18 @@ def plain_text(value) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def plain_math(text: str) -> str:
+    """A text without LaTeX's words and fractions."""
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
+
+
 def simplest(answer: str) -> str:
-    """An answer without marks, signs of money, separators of thousands and a final point."""
-    answer = answer.strip().strip("$ *`").rstrip(".").replace("−", "-")
+    """An answer without LaTeX, marks, brackets, signs of money, separators of thousands and a final point."""
+    answer = plain_math(answer).strip().strip("$ *`()").rstrip(".").replace("−", "-")
     bare = re.sub(r"[,\s$]", "", answer)
+    if ratio := re.fullmatch(r"(-?\d{1,15})/0*([1-9]\d{0,14})", bare):
+        return f"{int(ratio[1]) / int(ratio[2]):.10g}"
     if re.fullmatch(r"-?\d+(\.\d+)?", bare):
         return f"{float(bare):.10g}" if "." in bare else str(int(bare)) if len(bare) < 400 else bare
     return answer.casefold()
@@ -1037,8 +1126,10 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
 def stated_answer(text: str, gold: str) -> str:
     """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
-    last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
+    last = plain_math(marked[-1]) if marked else text.strip().rpartition("\n")[2]
+    if not NUMBER.fullmatch(gold):  # words around the only answer are no other one
+        return gold if len(marked) == 1 < len(gold) and holds(last, gold) else simplest(last)
+    numbers = NUMBER.findall(last if marked else text)
     return simplest(numbers[-1] if numbers else last)
 
 
@@ -1048,11 +1139,6 @@ def holds(text: str, gold: str) -> bool:
         numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
         return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
-
-
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
@@ -1065,9 +1151,9 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
         right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
-        score = float(score) if is_real(score) else None
-        parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
-        step = int(row["step"]) if is_real(row.get("step")) else 0
+        score = float(score) if is_finite(score) else None
+        parts = {k: float(v) for k, v in rewards.items() if is_finite(v)} if isinstance(rewards, dict) else {}
+        step = int(float(row["step"])) if is_finite(row.get("step")) else 0
         finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
         kind = str(row.get("kind", "train"))
         none = isinstance(rewards, dict) and bool(rewards) and all(v is None for v in rewards.values())
@@ -1149,9 +1235,11 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
 
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
-HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
+HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
+NOT_SAMPLED = re.compile(r"(?<![a-z])(val|eval|held|test|base|judge|ref)", re.IGNORECASE)  # files that no run samples
+SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
-TRL_KEYS = ("step", "prompt", "completion", "advantage")  # the rest are reward functions, and what these have logged
+TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
 SAMPLE_NAMES = {  # of samples.jsonl: what others call it
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
@@ -1160,31 +1248,76 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
+def json_object(text: str | bytes) -> dict | None:
+    """The object that a text is as JSON; None where it is none."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line.decode("utf-8", errors="replace")) if line.strip() else None
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                rows.append({sys.intern(key): value for key, value in row.items()})
+            row = json_object(line.decode("utf-8", errors="replace"))
+            if row is not None:
+                rows += unfolded({sys.intern(key): value for key, value in row.items()})
             elif line.strip():
                 bad.append(number)
     return rows, bad
 
 
-def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
-    """The rows of samples.jsonl beside a log; what cannot be read is remarked."""
-    other = path.with_name("samples.jsonl")
-    rows, bad = json_lines(other) if other.is_file() else ([], [])
-    if bad and rows:
-        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
-    elif other.is_file() and not rows:
-        run.remarks.append("samples.jsonl beside it could not be read")
-    return rows
+def unfolded(row: dict) -> list[dict]:
+    """A row, or where its columns are lists, as ms-swift writes a step of samples, one for each of their cells."""
+    is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
+    return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
+
+
+def columns_of(path: Path) -> set[str]:
+    """The column names of a table, from its first lines; empty if the file is no table."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        with contextlib.suppress(OSError, ValueError):
+            return {*parquet.read_schema(path).names}
+    if path.suffix not in (".jsonl", ".json", ".csv") or not path.is_file():
+        return set()
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        head = file.read(1 << 16)
+    return {*(head.partition("\n")[0].split(",") if path.suffix == ".csv" else re.findall(r'"([\w ]+)"\s*:', head))}
+
+
+def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
+    """Whether a file has these columns; of ms-swift's completions.jsonl the log knows the scores."""
+    columns = columns_of(path)
+    return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
+
+
+def is_sampled(path: Path, run: LoggedRun) -> bool:
+    """Whether a table is a run's samples by its name or else by its steps."""
+    if SAMPLED.match(path.stem) or not is_samples(path, ("step",)):
+        return bool(SAMPLED.match(path.stem))
+    steps = [as_number(row.get("step")) or 0.0 for row in rows_of_samples(path, replace(run, remarks=[]))]
+    return 0 < max(steps, default=0) <= max(run.steps(), default=0)
+
+
+def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
+    """The rows of samples.jsonl beside a log, or of the only file of samples in a folder that is this run's alone.
+
+    A file with another name counts if it has steps of this run: else it may be of another model or another score.
+    """
+    own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
+    tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
+    found = [own] if own.is_file() else [p for p in tables if not NOT_SAMPLED.search(p.stem) and is_sampled(p, run)]
+    if tables and not found:
+        run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
+    if len(found) > 1:
+        names = ", ".join(other.name for other in found[:4])
+        run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
+    return rows_of_samples(found[0], run) if len(found) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
@@ -1202,7 +1335,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
     places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
     others = sorted(path for path in folder.iterdir() if path.is_dir())
-    folders = places or [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     samples, bad = [], 0
     for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
@@ -1211,7 +1344,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
         samples += [verl_row(row, kind) for row in whole]
         bad += len(torn) + len(rows) - len(whole)
     if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are no samples; left out")
+        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
     return samples
 
 
@@ -1229,10 +1362,10 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
     rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
-    applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
+    applies = {key: x for key, x in rewards.items() if is_finite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
-    sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
-    sample |= {"rewards": rewards, "advantage": row.get("advantage")}
+    sample = {"step": number_or_text(row["step"]), "kind": "train", "prompt": row["prompt"], "completion": text}
+    sample |= {"score": score, "rewards": rewards, "advantage": row.get("advantage")}
     if turns:
         prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
         sample["messages"] = [*prompt, *turns]
@@ -1253,28 +1386,27 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows that TRL's log_completions=True leaves in the folder completions/."""
-    files = sorted((folder / "completions").glob("completions_*.parquet"))
-    if not files:
-        return []
-    import pyarrow
-    from pyarrow import parquet
-
+    """The rows that TRL's log_completions leaves in the folder completions/."""
     rows, bad, weights = [], [], reward_weights(run)
-    for path in files:
+    for path in sorted((folder / "completions").glob("completions_*.parquet")):
         try:
+            from pyarrow import parquet
+
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
-        except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             bad.append(f"{path.name} ({type(error).__name__})")
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
+        run.remarks.append("settings do not state the rewards' weights, so samples lack scores; try --settings FILE")
     return rows
 
 
-def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
+def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+
+    Raises UserError if some are missing; given a run, beside which it lies, that is remarked.
+    """
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":
@@ -1288,16 +1420,27 @@ def rows_of_samples(path: Path) -> list[dict]:
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
             rows, bad = json_lines(path)
-            problem, rows = (f"whose line {bad[0]} is no JSON", []) if bad else (problem, rows)
+            if bad and run:
+                run.remarks.append(f"{path.name} beside it: {len(bad)} lines are not JSON (line {bad[0]}); left out")
+            elif bad:
+                problem, rows = f"whose line {bad[0]} is not JSON", []
     except (OSError, ValueError, RecursionError) as error:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
-    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
+        need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        return []
+    weights = reward_weights(run) if run else None
+    return [renamed_row(row, weights or {}) for row in rows]
 
 
-def renamed_row(row: dict) -> dict:
+def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    if {*VERL_KEYS} <= row.keys():
+        return verl_row(row, "train")
+    is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
+    if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
+        rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
+        return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
     known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
     taken = {name: row[key] for name, key in known.items() if key is not None}
     if isinstance(taken.get("score"), dict):
@@ -1312,25 +1455,14 @@ KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "cli
 # what --columns calls a figure, and its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
+COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+HEADING = re.compile(r"\b(?:step|iteration)[ :#]+(\d+)\b", re.IGNORECASE)  # above NeMo-RL's figures, a line each
+NAMED_ROW, CELL_PAIR = re.compile(r"• ([\w ]+):"), re.compile(r"(?<=\w) (?=[-+.\d]+ *(\||$))")  # • KL: 1; | kl 1 |
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
+BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
-
-
-def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none."""
-    try:
-        return None if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number."""
-    number = as_number(value)
-    return number is not None and math.isfinite(number)
 
 
 def short_name(name: str) -> str:
@@ -1342,8 +1474,8 @@ def short_name(name: str) -> str:
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
-    if key in NAMES[dialect]:
-        return NAMES[dialect][key]
+    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
+        return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
@@ -1353,7 +1485,7 @@ def common_name(key: str, dialect: str) -> str | None:
 class Table:
     """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
 
-    Of a figure with more than 2 x MOST_STEPS steps every second one behind the first is dropped, so memory stays flat.
+    Of a figure with more than 2 x MOST_STEPS steps every second one after the first is dropped, so memory stays flat.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -1377,7 +1509,7 @@ class Table:
             number = value if type(value) is float else as_number(value)
             if number is None:
                 continue
-            if not math.isfinite(number):
+            if not is_finite(number):
                 self.bad.append((key, step, number))
                 continue
             points = self.columns.setdefault(key, {})
@@ -1415,6 +1547,11 @@ class Reader:
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
+        self.once = Table(columns)  # printed dicts without the repeats of other ranks
+        self.last, self.repeats = {}, 0  # the last one, and how often it came
+        self.lengths = Counter()  # how often those before it came
+        self.unread = 0  # printed dicts that could not be read
+        self.heading = {}  # the step that a line of text named last
 
     def take(self, line: str) -> None:
         """Take in a line."""
@@ -1429,14 +1566,43 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        for row in console_dicts(line) if "{'" in line else ():
-            self.console.add(row)
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line else line  # the search is slow
+        for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+            self.take_dict(text)
         if not self.console.rows:
-            pairs = {short_name(name): value for name, value in PAIR.findall(line)}
-            if len(pairs) > 1:
-                self.plain.add(pairs)
+            line = NAMED_ROW.sub(lambda name: f"{name[1].lower().replace(' ', '_')}:", line)
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 else line
+            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
+            heading = HEADING.search(line)
+            self.heading = {"step": heading[1]} if heading else self.heading if len(pairs) < 2 else {}
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.heading | pairs)
+
+    def take_dict(self, text: str) -> None:
+        """Take in a flat dict that transformers' Trainer prints, {'loss': …}; each rank may print the same."""
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            self.console.add(row)
+            measured = {key: value for key, value in row.items() if key not in ("epoch", "learning_rate")}
+            if measured != self.last:
+                if self.repeats:
+                    self.lengths[self.repeats] += 1
+                self.last, self.repeats = measured, 0
+            if self.repeats % max(self.lengths, default=self.number) == 0:
+                self.once.add(row)
+            self.repeats += 1
+
+    def ranks(self) -> int:
+        """How often each printed dict comes in a row: as often as four in five of them do, else 1.
+
+        A dead run prints equal dicts too, but not each equally often; 0 where all are equal, so nothing is known.
+        """
+        length = max(self.lengths, key=self.lengths.get, default=0)
+        return length if self.lengths[length] >= 0.8 * self.lengths.total() else 1
 
     def take_config(self, line: str) -> None:
         """Keep a line of the settings that verl prints, and read them once they are whole."""
@@ -1447,40 +1613,25 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run in the kind of line that says most; `whole`: the last line is complete."""
-        text = self.console if self.console.rows else self.plain
+        text = (self.once if self.ranks() > 1 else self.console) if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
             table.rows,
-            f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-            "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+            f"got {path}, in none of the known formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's "
+            "console output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
         if table is self.json and self.bad:
             torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are not JSON"
             run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
         if run.trainer == "verl":
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-        elif table is self.console:
+        elif table is not self.json and self.console.rows:
             run.remarks.append("the console shows no steps: they are counted entries")
+        if self.unread:
+            run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
-
-
-def json_object(text: str | bytes) -> dict | None:
-    """The object that a text is as JSON; None where it is none."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def console_dicts(line: str) -> Iterator[dict]:
-    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
-    for text in re.findall(r"\{'[^{}\n]*\}", line):
-        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"')) or {}
-        if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            yield row
 
 
 def csv_separator(head: str) -> str:
@@ -1509,13 +1660,17 @@ def head_of(path: Path) -> str:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
-    if head.lstrip().startswith("{") and '"log_history"' in head:
+    if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
-            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
-                table.add({short_name(name): cell for name, cell in row.items() if name})
+            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            twice = [name for name, count in Counter(names.values()).items() if name not in ("", "step") and count > 1]
+            need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
+            for row in reader:
+                table.add({short: row[name] for name, short in names.items() if short})
         return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
@@ -1526,7 +1681,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json, whole or torn: its log_history has flat objects."""
+    """Read a trainer_state.json or its dumped log_history, whole or torn: the entries are flat objects."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
@@ -1535,6 +1690,8 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
                     table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
+    if not config:
+        return run_of_rows(path, table, columns)
     run = run_of(path, "trainer_state.json", "trl", table, columns)
     run.config = config
     return run
@@ -1543,11 +1700,14 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
     """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (verl or keys & OURS.keys()):
+    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
+    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    if columns or not any(known.values()):
         return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if table.nested or not keys & OURS.keys():
-        return run_of(path, f"verl {kind}", "verl", table, columns)
+    if dialect != "ours":
+        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
+    if kind == "console":  # our trainers write metrics.jsonl
+        return run_of(path, kind, "other", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
@@ -1557,7 +1717,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
-        run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
+        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
     names = {short_name(column): figure for figure, column in columns.items()}
     for column, figure in names.items():
         near = difflib.get_close_matches(column, run.columns, n=1)
@@ -1577,6 +1737,11 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
         run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
+    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
+    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
+        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
+        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
     if sources:  # their mean
         values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
         run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
@@ -1597,7 +1762,7 @@ def drop_padded(run: LoggedRun) -> None:
 
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
-LOGS = ("metrics.jsonl", "trainer_state.json")
+LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -1605,8 +1770,10 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:] or others
+    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
+    others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
+    logs = logs or others
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
         logs or not runs,
@@ -1615,9 +1782,21 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
     )
     return logs[0]
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log of RL, not data or samples beside one."""
+    with contextlib.suppress(UserError):
+        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
+    return False
+
+
+def has_rl(run: LoggedRun) -> bool:
+    """Whether a log has figures that only RL has."""
+    return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -1673,7 +1852,7 @@ def load_run(
         path, *later = starts_of(log_of_folder(path))
     run = read_log([path, *later], columns or {})
     if later:
-        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: for repeated steps the last run counts")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
     add_settings(run, folder if Path(source).is_dir() else None, settings)
@@ -1681,12 +1860,12 @@ def load_run(
         run.settings["group_size"] = group_size
     if run.trainer == "verl":
         drop_padded(run)
-    known = ", ".join(run.columns)
+    known, scores = ", ".join(run.columns), [name for name in run.columns if re.search("(?i)reward|return|score", name)]
     need(
-        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        has_rl(run),
         f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
-        "diagnose.py --columns reward=NAME where a column is the score",
+        f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -1694,14 +1873,15 @@ def load_run(
         run.samples = rows_of_samples(Path(samples))
     elif run.trainer in ("trl", "verl"):
         run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
-    run.samples = run.samples or samples_beside(path, run)
+    alone = Path(source).is_dir() or path.name in LOGS  # in a folder of its own
+    run.samples = run.samples or samples_beside(path, run, alone)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
         f"got --samples {samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
         "completion and score; try other names for its columns",
     )
-    run.reward_source = source_of_reward(reward, run, folder)
+    add_reward_source(run, reward, folder, alone)
     return run
 
 
@@ -1736,36 +1916,1390 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
+    """Give a run the code of its reward for correctness: of a file that settings name, or of a script beside its log.
+
+    In the folder above, other runs may have theirs: there only names that settings have count. Where no name is known,
+    it is the only function in the run's own folder that takes completions.
+    """
     rewards = named_rewards(spec, run)
-    for file, name in rewards:
-        if (path := file_near(file, folder)) and path.suffix == ".py":
-            return function_of(path, name)
-    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
+    files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
+    words = re.findall(r"\w+", str([name for _, name in rewards]))
+    places = ((folder, [*words, *run.parts()]), (folder.parent, words))
+    scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
+    if alone and not words and not run.parts():
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in takers(path)]
+        scripts = scripts if len(scripts) == 1 else []
+    for path, names in files or scripts:
+        if source := function_of(path, names):
+            run.reward_source, run.reward_file = source, path.name
+            return
 
 
-def function_of(path: Path, words: str) -> str:
-    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
+def functions_in(path: Path) -> list[ast.FunctionDef]:
+    """The functions of a file; none where it cannot be read."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return []
+
+
+def takers(path: Path) -> list[str]:
+    """The functions of a file that take completions, without helpers that another of them calls."""
+    takes = [node for node in functions_in(path) if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
+    return [node.name for node in takes if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The code of a file's reward for correctness and what it uses; without a name, of one that takes completions."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text)
-        nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
-        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        chosen = named or [name for name in takes if name not in called]
+        chosen = takers(path) if names == [""] else [n.name for n in functions_in(path) if n.name in names]
         return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""
 
 
-# -------------------------------------------------------------------------- rescoring (src/parts/reading/rescoring.py)
+# --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
+
+CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
+# signs of a run that learns nothing, and of one that loses what it had
+STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
+# causes that follow if nothing can be learned, and if something else is learned
+FLAT = (
+    f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
+    "part_bought"
+)
+FALSE = f"{FLAT} {LOST} updates_too_large memorised_prompts reward_ignores_answer too_easy"
+TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
+TRY_MODEL = f"{TRY_REWARD} --model MODEL"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for a cause, and how strongly; `since` is the step from which the run is broken."""
+
+    strength: float
+    facts: list[Fact] = field(default_factory=list)
+    since: int | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
+
+    name: str
+    says: str
+    test: Callable[[LoggedRun], Evidence | None]
+    explains: str
+    change: str
+    source: str
+    decide_with: str = ""
+    breaks: bool = False  # a run with it is broken, not only without a gain
+
+    def evidence(self, run: LoggedRun) -> Evidence | None:
+        """What --rescore saw of it, or else what its test sees."""
+        if self.name in run.trials:
+            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
+        return self.test(run)
+
+
+def cause(**more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""
+    return lambda test: Cause(test.__name__, (test.__doc__[0].lower() + test.__doc__[1:]).rstrip("."), test, **more)
+
+
+def shown(texts, text: str) -> Fact:
+    """A fact about samples, of which the first three are named."""
+    return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))
+
+
+# ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
+
+WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
+MISMATCH = (  # series, lowest and highest value that is fine, words
+    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
+    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
+    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
+    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
+)
+LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
+
+
+@cause(
+    explains=f"{FLAT} {LOST} updates_too_large",
+    change="compute in bf16 on float32 weights; clip gradients to 1; lower {lr}; continue from an earlier checkpoint",
+    source="definition; unsloth#3006, verl#2505",
+    breaks=True,
+)
+def overflow(run: LoggedRun) -> Evidence | None:
+    """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
+    watched = {key for names in NAMES.values() for key, name in names.items() if name in WATCHED}
+    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
+    large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
+    skipped = [step for step, value in run.points("skipped") if value]
+    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
+    if bad:
+        metric, step, value = bad[0]
+        text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
+        return Evidence(CERTAIN + 0.09, [Fact(text, metric, step)], step)
+    if large:
+        text = f"{run.name('score')} is {large[0][1]:.3g}; squares of such scores overflow in float32"
+        return Evidence(CERTAIN + 0.08, [run.fact("score", text, large[0][0])], large[0][0])
+    if len(skipped) > allowed * len(run.values("skipped")):
+        text = f"{len(skipped)} steps left updates out because a gradient was not finite, first step {skipped[0]}"
+        return Evidence(CERTAIN + 0.07, [run.fact("skipped", text, skipped[0])], skipped[0])
+    return None
+
+
+def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
+    """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
+    facts = []
+    for name, points in series.items():
+        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
+        before, after = values[max(0, place - 6) : place], values[place : place + 3]
+        if len(before) < 4 or len(after) < 2:
+            continue
+        a, b, start = map(statistics.median, (before, after, values[:3]))
+        scatter = max(noise(before), 0.05 * abs(a), 1e-6)
+        if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
+            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
+            facts.append(run.fact(name, text, step))
+    return facts
+
+
+@cause(
+    explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
+    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
+    source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
+    breaks=True,
+)
+def jump_at_restart(run: LoggedRun) -> Evidence | None:
+    """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
+    rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
+    trios = zip(rates, rates[1:], rates[2:], strict=False)  # the rate rises again after it has fallen
+    anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
+    restarts = {*anew, *run.settings.get("restarts", ())}
+    for step in sorted({*restarts, *run.steps()[5:-2]}):
+        facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a restarted schedule is itself a jump
+            said = Fact(f"the log shows a restart at step {step}", "step", step)
+            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
+        # without a restart two figures go back to the run's start in one step
+        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
+            return Evidence(CERTAIN + 0.06, facts, since=step)
+    return None
+
+
+@cause(
+    explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
+    "stale_weights part_dies nothing_moves",
+    change="the same {temperature}, top-p 1, top-k off, no penalty on both sides; importance weights for what is left",
+    source="NeMo-RL docs/guides/grpo.md; verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
+    decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
+    breaks=True,
+)
+def sampler_mismatch(run: LoggedRun) -> Evidence | None:
+    """Sampler and trainer give the same tokens different probabilities."""
+    penalty = run.number("repetition_penalty")
+    if penalty is not None and penalty != 1:
+        text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
+        return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    for name, low, high, words in (*MISMATCH, largest):
+        points, values = run.points(name), run.values(name) or [low]
+        # where it begins within the limits, weights go stale
+        if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
+            first = next(step for step, value in points if not low <= value <= high)
+            text = f"{words.format(statistics.median(values))}; median of all steps"
+            return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
+    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
+    for name, least, clear in (("ratio_max", 1 + 1e-3, 1.2), ("clip_frac", 1e-3, 0.02)):
+        points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
+        usual = points and statistics.median(value for _, value in points) > least
+        high = [point for point in points if point[1] > (least if usual else clear)]
+        if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
+            step, value = high[0]
+            text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
+            return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
+    return None
+
+
+@cause(
+    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
+    change="copy all weights to the sampler after every step; --check_sync names the tensors that differ",
+    source="allenai/open-instruct#1473; five times the start: our heuristic",
+    breaks=True,
+)
+def stale_weights(run: LoggedRun) -> Evidence | None:
+    """The sampler keeps old weights, wholly or in part, while the trainer moves away from them."""
+    for name, least in LEAST_GROWTH.items():
+        values = [abs(value) for value in run.values(name)]
+        if len(values) < 4:
+            continue
+        middle, first, (early, late) = statistics.median(values[2:]), values[0], ends(values)
+        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
+        if synced or (trend(values) > 0 and late > max(least, 5 * early) and run.trend("score") <= 0):
+            step = next(step for step, value in run.points(name) if abs(value) > least)
+            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, late):.2g} nats a token"
+            return Evidence(CERTAIN + 0.05, [run.fact(name, text, step)], since=step)
+    return None
+
+
+@cause(
+    explains=f"{STILL} too_hard too_sparse nothing_moves",
+    change="read the calls in samples.jsonl; check the form of calls; use an instruct model that was trained on tools",
+    source="definition: what is never sampled gets no gradient; every second call: our heuristic",
+)
+def conversation_fails(run: LoggedRun) -> Evidence | None:
+    """The model does not use its tools: it calls none, or most calls end in an error."""
+    calls, failures, late = run.values("tool_calls"), run.values("tool_failures"), run.ends("tool_failures")[1]
+    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
+    if len(calls) >= 3 and not any(calls) and tools:
+        return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
+    if len(failures) >= 3 and late >= 0.5 and (not calls or run.ends("tool_calls")[1] > 0):
+        return Evidence(CERTAIN, [run.fact("tool_failures", f"{late:.0%} of the tool calls end in an error")])
+    return None
+
+
+@cause(
+    explains="",
+    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
+    source="a tenth, in six even stretches: our heuristic",
+)
+def memory_grows(run: LoggedRun) -> Evidence | None:
+    """Memory grows without end: something keeps what each step made."""
+    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
+    for name in () if longer else ("gpu_memory", "memory"):
+        values = run.values(name)[len(run.values(name)) // 10 :]
+        size = len(values) // 6
+        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
+        gains = [after - before for before, after in itertools.pairwise(middles)]
+        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
+            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
+            return Evidence(CERTAIN, [run.fact(name, text)])
+    return None
+
+
+MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
+
+
+# ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
+
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
+LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
+
+
+def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
+    """Share that passes in the first steps, and its 95 % interval, of a part whose means lie between 0 and 1."""
+    means = run.answer_part()[1]
+    if not means or min(means) < 0 or max(means) > 1:
+        return None
+    early = means[:steps]
+    count, rate = run.batch(len(early)), sum(early) / len(early)
+    return rate, *wilson_interval(rate * count, count)
+
+
+def paid_though_cut(mean: float, cut: float) -> bool:
+    """Whether the mean score and the share cut add up to so much that many cut completions must have been paid."""
+    return mean + cut - 1 > 0.5 * min(mean, cut)
+
+
+def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
+    """Completions of the same training prompt at the same step."""
+    return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
+
+
+def groups_of_a_step(alike: list[float]) -> int:
+    """The least number of groups of which such shares can be; 64 of others."""
+    return next((n for n in range(1, 64) if all(abs(share * n - round(share * n)) < 1e-3 * n for share in alike)), 64)
+
+
+def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
+    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
+    rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
+    if not rate or not 0.1 < rate[0] < 0.9:
+        return ""
+    share, count = sum(alike) / len(alike), groups_of_a_step(alike) * len(alike)
+    expected = forecast(rate[0], int(run.number("group_size") or 8))
+    text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
+    # prompts differ in their pass rates, so some are alike more often than at the mean's
+    sure = wilson_interval(share * count, count)[0] >= 0.7
+    return text if sure and share >= max(0.8, expected + 0.25) else ""
+
+
+@cause(
+    explains=FLAT.replace("no_group_variance ", "")
+    + " entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
+    change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
+    source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
+    decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
+)
+def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
+    """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
+    facts, same = [], []
+    if run.learns() and min(run.early("zero_std"), default=0.0) < 0.5:
+        return None  # scores differ within groups, and it learns
+    for name, least in LEAST.items():
+        value = run.settings.get(name)
+        off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
+        if not off and (value < least or (name == "min_p" and value > 0.5)):
+            facts.append(Fact(f"{name} is {value:g}", name))
+    groups = groups_of_one_prompt(run.texts)
+    first = sorted({group[0].step for group in groups})[:2]
+    groups = [group for group in groups if group[0].step in first and len(group) >= 4]
+    alike = [group for group in groups if {t.completion for t in group} == {group[0].completion} != {""}]
+    if alike:  # empty ones show a model that ends at once
+        text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
+        same = [shown(alike[0], text)]
+    if facts:
+        return Evidence(CERTAIN + 0.05, facts + same)
+    if (run.number("temperature") or 0) >= 0.5:
+        return None
+    rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
+    able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
+    if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
+        text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
+        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
+    if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
+        return Evidence(LIKELY + 0.2, same)
+    # TRL's spread is one within groups; verl has none
+    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
+    binary = all(
+        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
+    )
+    copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
+    if copies and (binary or len(run.parts()) > 1):
+        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
+    return None
+
+
+@cause(
+    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
+    "no_group_variance critic_useless",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones",
+    source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
+)
+def limit_too_short(run: LoggedRun) -> Evidence | None:
+    """The length limit is too short for an answer: completions are cut from the first step on."""
+    name = "truncated" if run.series.get("truncated") else "limit"
+    cut, more, scores, limit = run.early(name, 3), run.early(name, 20), run.values("score"), run.number("max_length")
+    if not cut or cut[0] < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
+        return None
+    share = sum(cut) / len(cut)
+    stays = min(share, sum(more) / len(more))  # small batches tell it only together
+    sure = wilson_interval(share * run.batch(len(cut)), run.batch(len(cut)))[0] >= 0.2
+    if not sure and (stays < 0.2 or wilson_interval(stays * run.batch(len(more)), run.batch(len(more)))[0] < 0.15):
+        return None
+    ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
+    if ended and whole:
+        paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
+        unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
+    else:  # some are cut and paid
+        pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
+        unharmed = any(paid_though_cut(*pair) for pair in pairs)
+    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
+        return None
+    text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
+    facts = [run.fact(name, text, min(run.series[name]))]
+    if ended:
+        without = [t for t in ended if not t.has_gold()]
+        text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
+        facts.append(shown(without or ended, text))
+    return Evidence(CERTAIN if share >= 0.5 or ended else LIKELY + 0.15, facts)
+
+
+@cause(
+    explains=FLAT,
+    change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
+    source="Wilson's interval; groups alike with p^G + (1 - p)^G",
+    decide_with=TRY_MODEL,
+)
+def too_hard(run: LoggedRun) -> Evidence | None:
+    """The prompts are too hard for this model: no completion is right, so nothing can be reinforced."""
+    rate = pass_rate(run, steps=10**9)
+    if not rate or rate[0] > 0.002 or rate[2] > 0.03:
+        return None
+    text = "{} passes {:.2%} of all completions (95 %: {:.2%} to {:.2%})".format(run.answer_part()[0], *rate)
+    facts = [run.fact(run.answer_series(), text, min(run.steps()))]
+    known = [t for t in run.texts if t.gold and t.score is not None]
+    without = [t for t in known if not t.has_gold()]
+    if len(known) >= 8 and len(without) >= 0.9 * len(known):
+        text = f"{len(without)} of {len(known)} logged completions do not hold the gold answer"
+        return Evidence(CERTAIN + 0.01, [*facts, shown(without, text)])
+    return Evidence(LIKELY - 0.2 if known else LIKELY, facts)
+
+
+@cause(
+    explains=f"{FLAT} entropy_fell kl_high memorised_prompts",
+    change="harder prompts, or stop: these have nothing left to teach",
+    source="Wilson's interval of the pass rate",
+    decide_with=TRY_MODEL,
+)
+def too_easy(run: LoggedRun) -> Evidence | None:
+    """The prompts are too easy: nearly every completion is right from the start, so groups score alike."""
+    rate, held_out, (right, wrong) = pass_rate(run, steps=3), run.early("held_out", 1), scores_by_answer(run.texts)
+    least = 0.8 if held_out and SOLVED <= held_out[0] <= 1 else SOLVED
+    paid_though_wrong = len(wrong) > 0.4 * len([*right, *wrong])  # then the reward is at fault
+    if not rate or rate[0] < least or (held_out and held_out[0] < 0.9) or paid_though_wrong:
+        return None
+    beside = f", {held_out[0]:.3g} held out" if held_out else ""
+    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps{beside}"
+    fact = run.fact(run.answer_series(), text, min(run.steps()))
+    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, [fact])
+
+
+@cause(
+    explains=FLAT,
+    change="raise {group_size}; keep prompts that the model solves now and then (dynamic sampling), or partial credit",
+    source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
+    decide_with=TRY_MODEL,
+)
+def too_sparse(run: LoggedRun) -> Evidence | None:
+    """Right answers are too rare for the group: most groups have none, so most of a batch teaches nothing."""
+    rate, size, alike = pass_rate(run, steps=20), run.number("group_size"), run.early("zero_std", 20)
+    group = int(size or 8)
+    if not rate or not 0.002 < rate[0] < 0.12 or group == 1 or not (alike or size):
+        return None
+    expected = forecast(rate[0], group)
+    share = sum(alike) / len(alike) if alike else expected
+    if share < 0.6 or share < expected - 0.15 or run.learns():
+        return None
+    enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
+    text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
+    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
+    fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
+    return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
+
+
+@cause(
+    explains=f"{FLAT} reward_ignores_answer",
+    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
+    source="definition of a group's advantage; p^G + (1 - p)^G",
+    decide_with=TRY_MODEL,
+)
+def no_group_variance(run: LoggedRun) -> Evidence | None:
+    """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
+    if run.number("group_size") == 1 and run.settings.get("grouped"):
+        return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
+    groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
+    several = [group for group in groups if len({t.completion for t in group}) > 2]
+    spreads = [max(t.score for t in group) - min(t.score for t in group) for group in several]
+    if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
+        text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
+        return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
+    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
+    spreads = run.part_spreads()
+    share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
+    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
+        return None
+    if greedy and greedy.strength > SAME_LOG:
+        return None
+    text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
+    if min(stds, default=0) > 1e-6:
+        between = run.ends("score_std")[0]
+    between = between or max(scores, default=0.0) - min(scores, default=0.0)
+    if not text and (pass_rate(run) or between <= 1e-6):
+        return None
+    text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
+    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # copies of copies would not differ
+    return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
+
+
+GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
+
+
+# ----------------------------------------------------------------------- rewards (src/parts/reading/causes/rewards.py)
+
+READS_GOLD = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truths?|labels?|expected|references?)\b *[,)=]")
+OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|labels?)\[(\d+|-1|::-1)\]")
+
+
+def unpaid_with_gold(texts: list[Text]) -> list[Text]:
+    """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
+
+    [] where about as many hold the gold of another row, or where a quarter of those with their gold is paid.
+    """
+    known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
+    lowest = min((t.pay for t in known), default=0.0)
+    if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
+        return []  # all are paid
+    holders = [t for t in known if t.has_gold()]
+    unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
+    golds = [t.gold for t in known]
+    pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
+    others = [t.has_gold(gold) for t, gold in pairs if gold != t.gold]
+    chance = len(known) * sum(others) / max(1, len(others))
+    return unpaid if len(unpaid) >= max(chance + 3 * math.sqrt(chance) + 3, 0.75 * len(holders)) else []
+
+
+def marks_with_gold(texts: list[Text]) -> set[str]:
+    """Marks in which completions hold their gold answer."""
+    return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
+
+
+def never_paid(run: LoggedRun) -> list[Fact]:
+    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
+    name, means = run.answer_part()
+    spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
+    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
+        return []
+    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
+
+
+@cause(
+    explains=FALSE,
+    change="ask for the reward's format in the prompt, or have the reward read that of the completions",
+    source="counting, against gold answers of other rows; open-r1#255, verl#2150",
+    decide_with=TRY_REWARD,
+)
+def answer_form(run: LoggedRun) -> Evidence | None:
+    """The reward expects another answer format, so right answers score nothing."""
+    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    if reads and asks and not reads & asks:
+        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
+    if never := never_paid(run):
+        return Evidence(LIKELY + 0.06, never)
+    if not unpaid:
+        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
+    used = marks_with_gold(unpaid)
+    if used & reads:
+        return None  # it stands where the reward looks: the comparison is at fault
+    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
+    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
+
+
+def shifted_gold(run: LoggedRun) -> Fact | None:
+    """Completions state the gold of the row some places on in the data, the same number of places each time."""
+    places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
+    reach = min(60, (len(golds) - 1) // 2)  # no place is counted from both ends
+    train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
+    for t in train if len(golds) >= 20 else ():
+        place = places[t.prompt]
+        answer = stated_answer(t.completion, golds[place])
+        votes.update(k for k in range(-reach, reach + 1) if golds[(place + k) % len(golds)] == answer)
+    (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
+    if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):
+        return None
+    return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
+
+
+def unlike_held_out(run: LoggedRun) -> Fact | None:
+    """Held-out completions are paid from the start, training ones hardly, by the same reward."""
+    name, means = run.answer_part()
+    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
+    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
+        return None
+    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
+        return None
+    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
+    return run.fact(run.answer_series(), text, 1)
+
+
+@cause(
+    explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
+    change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
+    source="counting; held-out and training rewards are one function",
+    decide_with=TRY_REWARD,
+)
+def gold_mismatch(run: LoggedRun) -> Evidence | None:
+    """Answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column."""
+    shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
+    train = [t for t in run.texts if t.kind == "train" and t.gold]
+    golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
+    if shift:
+        return Evidence(CERTAIN + 0.08, [shift])
+    if other:
+        text = f"the reward compares with {other[0]}, which is not the completion's row"
+        return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
+    if len(prompts) >= 8 and len(golds) == 1:
+        return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
+    if not unpaid:
+        unlike, never = unlike_held_out(run), never_paid(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
+    seen = bool(marks_with_gold(unpaid) & reads)
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * seen}"
+    return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
+
+
+def placeholder(source: str) -> str:
+    """Why a reward's source may pay always the same: it never reads completions, or an exception becomes a score."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return ""
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
+        given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
+        inside = list(ast.walk(function))
+        # len(completions), and `for _ in completions`, do not look at any
+        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
+        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
+        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
+        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
+            return f"{function.name} never reads its {min(given)}"
+    caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
+    if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
+        return "the reward turns an exception into a score"
+    return ""
+
+
+@cause(
+    explains=f"{FALSE} part_dies answer_form gold_mismatch",
+    change="have {reward} read the completion and let exceptions end the run; run scripts/reward_preflight.py",
+    source="definition: equal scores give advantage 0; verl#3024",
+    decide_with=TRY_REWARD,
+)
+def constant_reward(run: LoggedRun) -> Evidence | None:
+    """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
+    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
+    if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
+        text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
+        return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
+    seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
+    part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
+    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
+    few = few and (run.ends("score")[1] or why)
+    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
+    if not (constant or few or part) or solved:
+        return None
+    level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
+    series = f"part:{name}" if part else "score_std" if stds else "score"
+    facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
+    if why:
+        facts.append(Fact(why, run.reward_file))
+        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, facts)
+    if right and wrong and not part:
+        examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
+        facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
+    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # what wrong and right answers get
+    # neither "always wrong" nor, where wrong ones are among them, "always right"
+    if not zero and (not full or (wrong and not part)):
+        return Evidence(CERTAIN + 0.05, facts)
+    if zero and wrong and not right:  # all wrong
+        return Evidence(LIKELY - 0.15, facts)
+    return Evidence(LIKELY + (0.14 if full and run.batch(len(scores)) >= 256 else 0.02), facts)
+
+
+def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
+    """Difference of the mean scores of right and wrong completions, its standard error, and both in words."""
+    means = statistics.fmean(right), statistics.fmean(wrong)
+    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # no class is taken for free of scatter
+    errors = [max(statistics.variance(x) if len(x) > 1 else 0.0, least) / len(x) for x in (right, wrong)]
+    text = f"{len(right)} right completions score {means[0]:.3g}, {len(wrong)} wrong ones {means[1]:.3g}"
+    return means[0] - means[1], math.sqrt(sum(errors)), text
+
+
+def best_paid_wrong(texts: list[Text]) -> list[Text]:
+    """Wrong completions, the best paid first."""
+    return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
+
+
+@cause(
+    explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
+    change="flip the sign of {reward}, then restart from the initial model",
+    source="scores of right and wrong completions, Welch's t",
+    decide_with=TRY_REWARD,
+    breaks=True,
+)
+def inverted_reward(run: LoggedRun) -> Evidence | None:
+    """The reward is inverted: wrong answers score higher than right ones."""
+    right, wrong = scores_by_answer(early_texts(run.texts))
+    if min(len(right), len(wrong)) < 3:
+        return None
+    difference, error, text = separation(right, wrong)
+    examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
+    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+    inverted = apart or difference < -4 * error
+    return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
+
+
+@cause(
+    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large part_bought",
+    change="pay for the right answer; form, length or style at most beside a right one",
+    source="difference of mean scores with its interval, below half of what scores span",
+    decide_with=TRY_REWARD,
+    breaks=True,
+)
+def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
+    """The reward ignores the answer: right and wrong completions score alike."""
+    parts, (right, wrong) = run.parts(), scores_by_answer(early_texts(run.texts))
+    body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
+    if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
+        text = f"no part of the reward judges the answer: {', '.join(parts)}"
+        return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
+    lowest, highest = min([*right, *wrong], default=0.0), max([*right, *wrong], default=0.0)
+    if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
+        return None
+    difference, error, text = separation(right, wrong)
+    scatter = math.sqrt((statistics.pvariance(right) + statistics.pvariance(wrong)) / 2)  # among equally right ones
+    only_right = difference > 4 * error and (max(wrong) - lowest <= 1e-9 or difference > scatter)
+    if only_right or difference + 2 * error > 0.5 * (highest - lowest) or difference < -4 * error:
+        return None
+    paid = payment_by_feature(run.texts)
+    name = max(paid, key=lambda key: abs(paid[key]))
+    text += f"; the score goes with {name} (r = {paid[name]:.2f})" if abs(paid[name]) > 0.5 else ""
+    return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
+
+
+@cause(
+    explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
+    change="make {reward} deterministic: no random draw, a judge at temperature 0, no state between calls",
+    source="definition: a reward is a function of prompt and completion",
+    decide_with=TRY_REWARD,
+)
+def noisy_reward(run: LoggedRun) -> Evidence | None:
+    """The reward is noise: the same completion of the same prompt gets different scores."""
+    scored, groups = [t for t in run.texts if t.score is not None], []
+    for same_step in (True, False):  # of one step where there are some
+        if sum(map(len, groups)) < 6:
+            groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
+            groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
+    differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    if len(differing) < 2 or len(differing) < 0.1 * len(groups):
+        return None
+    low, *_, high = max(differing, key=lambda group: group[-1].score - group[0].score)
+    text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
+    return Evidence(CERTAIN + 0.07, [shown([low, high], f"{text}, one {low.score:.3g} and {high.score:.3g}")])
+
+
+REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
+
+
+# ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
+
+LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
+SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+
+
+def large_steps(run: LoggedRun) -> list[Fact]:
+    """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
+    facts, kl, highest = [], run.points("kl"), -math.inf
+    for name, limit, words in LARGE:
+        points = run.points(name)
+        high = [step for step, value in points if abs(value) > limit]
+        most = max((value for _, value in points), key=abs, default=0.0)
+        if name == "clip_frac" and 0 < max(map(abs, run.values("kl_step")), default=0.0) < 0.01:
+            continue  # a narrow clip, as GSPO's
+        if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
+            text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
+            facts.append(run.fact(name, text, high[0]))
+    for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
+        highest = max(highest, before)
+        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
+        if stays and after - before > 0.5 and after > 2 * highest:
+            text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
+            return [*facts, run.fact("kl", text, step)]
+    return facts
+
+
+def lost_at_once(run: LoggedRun) -> bool:
+    """Whether the first updates took all: what so many completions would not score by chance, or held out."""
+    scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
+    many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
+    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
+    return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
+
+
+@cause(
+    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
+    source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
+    breaks=True,
+)
+def updates_too_large(run: LoggedRun) -> Evidence | None:
+    """Updates are too large: the policy leaves the region that its samples cover."""
+    facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
+    if run.learns() and not lost and not at_once:
+        return None  # large, and it learns
+    if facts and run.values("lr"):
+        facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
+    if not lost and not at_once:
+        return Evidence(CERTAIN + 0.04 if len(facts) > 2 else LIKELY + 0.2, facts) if facts else None
+    begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
+    if facts:
+        return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
+    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
+    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
+
+
+def rate_fact(run: LoggedRun) -> Fact | None:
+    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
+    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
+    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
+    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
+    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
+        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    if 0 < clip < 1e-6:
+        return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
+    if highest is not None and highest < (1e-6 if rises else 2e-8):
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
+    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+        return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
+    return None
+
+
+def still_figures(run: LoggedRun, start: int) -> list[Fact]:
+    """Figures that show that the policy is where it began, though scores differ."""
+    kl, moved, entropy = (
+        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
+    )
+    alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
+    varied = max(scores, default=0.0) - min(scores, default=0.0)
+    # if several steps are logged as one, the norm is the last one's, so most groups must differ
+    differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
+    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
+    several = (run.settings.get("updates") or 1) > 1
+    first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
+    seen = (
+        ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
+        ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
+        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
+        ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
+    )
+    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    if {fact.figure for fact in facts} == {run.name("entropy")} and max(entropy) - min(entropy) > 1e-5 * abs(first):
+        return []  # it varies, and its ends are alike by chance
+    return facts
+
+
+@cause(
+    explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
+    change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
+    source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+)
+def nothing_moves(run: LoggedRun) -> Evidence | None:
+    """Nothing moves: scores differ, and the policy stays where it began."""
+    critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
+    rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
+    if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
+        return None  # in its warm-up only the critic is trained
+    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
+    rate, still = rate_fact(run), still_figures(run, start)
+    same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
+    if same:
+        text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
+        facts = [run.fact("held_out", text)]
+    facts = [*([rate] if rate else []), *still, *facts]
+    rounded = rate is not None and rate.figure == "dtype"
+    decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
+    if decisive or (rate and not rounded) or (same and (still or rounded)):
+        return Evidence(CERTAIN + 0.03, facts)
+    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
+
+
+@cause(
+    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
+    "nothing_moves critic_useless updates_too_large too_sparse",
+    change="lower {kl} to 0.01 or 0",
+    source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
+)
+def kl_holds_policy(run: LoggedRun) -> Evidence | None:
+    """The KL term holds the policy where it began: moving costs more than the reward pays."""
+    weight, late = run.number("kl"), run.ends("kl")[1]
+    if weight is None:
+        weight = max(run.values("kl_weight"), default=0.0)
+    spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
+    scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
+    light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
+    if light or late > 0.3 or run.is_constant() or run.learns():
+        return None
+    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
+
+
+@cause(
+    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
+    change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
+    source="definition of explained variance; limit 0.03: our heuristic",
+)
+def critic_useless(run: LoggedRun) -> Evidence | None:
+    """The critic predicts returns no better than a constant, so advantages are as noisy as without it."""
+    variances = run.series.get("explained_variance", {})
+    warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
+    steps = [step for step in sorted(variances) if step > warmup]
+    rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
+    if len(steps) < CRITIC_STEPS or run.is_constant():
+        return None
+    if max(abs(variances[step]) for step in steps) < 1e-5:
+        text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
+        return Evidence(CERTAIN + 0.03, [run.fact("explained_variance", text)])
+    first, last = run.ends("score_std")
+    alike = last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])  # nothing is left to explain
+    if len(variances) < TREND_STEPS or alike or run.is_solved():
+        return None
+    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
+    values = [variances[step] for step in steps]
+    middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
+    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
+    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    if learns or better or middle + 2 * error > 0.03:
+        return None
+    text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
+    sure = middle + 2 * error < 0  # about 0 it is also where no critic could explain a reward, as one that is noise
+    return Evidence(CERTAIN if sure else LIKELY + 0.2, [run.fact("explained_variance", text, steps[-1])])
+
+
+UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
+
+
+# --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
+
+
+def falls(values: list[float]) -> bool:
+    """Whether a series falls, or loses in its second half most of what it had gained."""
+    half = values[len(values) // 2 :]
+    return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
+
+
+def ends_text(name: str, values: list[float]) -> str:
+    """Where a part began and ended."""
+    return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
+
+
+def rising_parts(run: LoggedRun) -> list[str]:
+    """Parts that rise, or are full by their form, while the one for correctness falls or stands, but is no constant."""
+    name, part = run.answer_part()
+    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
+        return []
+    others = {other: values for other, values in run.parts().items() if other != name and values}
+    full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
+    return [other for other, values in others.items() if trend(values) > 0] or full
+
+
+def paid_feature(run: LoggedRun) -> Fact | None:
+    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
+    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
+    steps = sorted({t.step for t in train})
+    if len(scored) < 16 or len(steps) < 2:
+        return None
+    paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
+    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
+    for name in sorted(paid, key=lambda key: -abs(paid[key])):
+        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
+        moved = math.copysign(1, paid[name]) * (last - first)
+        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
+            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
+            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
+            return shown(sorted(scored, key=lambda t: -t.score), text)
+    return None
+
+
+def paid_unfinished(run: LoggedRun) -> Fact | None:
+    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
+    cut, (name, means) = run.values("truncated"), run.answer_part()
+    highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
+    held_out = run.values(f"held_out_part:{name}")  # what is bought is paid on held-out prompts too
+    if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
+        return None
+    (first, last), mean = ends(cut), ends(means)[1]
+    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
+    return run.fact("truncated", text) if last >= max(0.2, first + 0.1) and paid_though_cut(mean, last) else None
+
+
+@cause(
+    explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
+    change="pay the right answer, and form or length at most beside one; continue from the best checkpoint held out",
+    source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
+    decide_with=TRY_REWARD,
+    breaks=True,
+)
+def part_bought(run: LoggedRun) -> Evidence | None:
+    """The policy buys one part of the reward at the cost of the answer."""
+    (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
+    answers = right_gain(run.texts)
+    truth = answers or held_out
+    better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
+    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
+    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
+    scores, points = run.values("score"), run.values("held_out")
+    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
+    if (few and not rose) or (better and not worse and (judged or not unfinished)):
+        return None
+    facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
+    facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
+    facts += [unfinished] if unfinished else []
+    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
+    if stalled:
+        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+        text = f"the score rose from {begin:.3g} to {end:.3g}"
+        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
+    lost = rose and answers is not None and answers[2] < 0
+    if lost and not facts:
+        text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
+        facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
+    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    # the answers got no better, and no worse; while the other part still rises they may follow it
+    settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
+    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    if not facts or not (sure or stalled or beside):
+        return None
+    since = run.onset("score") if run.series.get("score") else None
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
+
+
+def dying_turn(run: LoggedRun) -> Evidence | None:
+    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
+    steps = sorted({step for step, _ in rows})
+    for turn in range(1, 4) if len(steps) > 1 else ():
+        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
+        half = steps[len(steps) // 2]
+        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
+        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
+            before, after = statistics.fmean(early), statistics.fmean(late)
+            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
+    return None
+
+
+def is_penalty(run: LoggedRun, name: str) -> bool:
+    """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
+
+    Some rewards log the size of a penalty, which is good to see fall.
+    """
+    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
+    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
+    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
+
+
+@cause(
+    explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
+    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
+    source="each part's own curve; references/environments.md, second attempts",
+    breaks=True,
+)
+def part_dies(run: LoggedRun) -> Evidence | None:
+    """One part of the reward, or one turn, dies while the whole rises."""
+    correct = run.answer_part()[0]
+    if run.trend("score") < 0:
+        return None
+    for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
+        first, last = ends(values)
+        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
+        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
+            step = run.onset(f"part:{name}")
+            text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
+            return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
+    return dying_turn(run)
+
+
+@cause(
+    explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
+    change="more distinct prompts, each seen a few times; keep the checkpoint with the best held-out figure",
+    source="definition of a held-out set; gain held out below half of the gain in training",
+    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
+    breaks=True,
+)
+def memorised_prompts(run: LoggedRun) -> Evidence | None:
+    """The policy memorises a few prompts: the training score rises, the held-out figure does not."""
+    gain, (name, part), held_out = run.held_out_gain(), run.answer_part(), run.values("held_out")
+    train = [t for t in run.texts if t.kind == "train"]
+    right, wrong = scores_by_answer(train)
+    paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
+    if not gain or len(part) < 6 or min(part) < 0 or max(part) > 1 or paid_though_wrong:
+        return None
+    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
+        return None
+    (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
+    start = statistics.fmean(part[:3])
+    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
+        return None
+    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
+    facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
+    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
+    distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
+    if rows and rows <= 128:
+        facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
+    elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
+        facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
+    points = run.points(run.answer_series())
+    ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
+    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # one figure, in training and held out
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
+
+
+def common_words(prompts: list[str]) -> set[str]:
+    """Words and signs that a third of the prompts have; numbers are 0."""
+    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
+    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
+
+
+def unlike_training(run: LoggedRun) -> Fact | None:
+    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
+    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+        return None
+    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
+        return None  # not 0/1: the held-out share of full marks is another figure
+    if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
+        return None
+    text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
+    return run.fact("held_out", f"{text} and stays at {max(held_out):.3g} held out")
+
+
+@cause(
+    explains="held_out_flat memorised_prompts part_bought gold_mismatch",
+    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    source="definition of a held-out set",
+)
+def other_eval_task(run: LoggedRun) -> Evidence | None:
+    """The held-out prompts do not measure the task: they are of another task, or also train."""
+    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
+    same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
+    if trained or (same and run.values("held_out")):
+        text = "the training file is the evaluation file too"
+        if trained:
+            step, count = next(iter(trained.items()))
+            of = run.columns.get("eval/rows", {}).get(step)
+            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
+        return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
+    unlike = unlike_training(run)
+    if unlike:
+        return Evidence(CERTAIN + 0.02, [unlike])
+    train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
+    name, part = run.answer_part()
+    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
+    follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
+    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
+        return None
+    a, b = common_words(train), common_words(held_out)
+    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
+    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
+        return None
+    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
+    examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
+    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
+
+
+@cause(
+    explains=f"{FLAT} too_easy too_hard entropy_fell",
+    change="show the form that earns full marks in the prompt, or warm start on it",
+    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
+    decide_with=TRY_MODEL,
+)
+def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
+    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
+    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
+    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
+        return None
+    level = scores[-1]
+    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
+    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
+        return None
+    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
+    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
+    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
+
+
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
+
+
+# ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
+
+CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
+LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
+MANY = 50  # steps of a run that is not called too short
+SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
+MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
+    ("length_rose", "length", 1.5, 0.0),
+    ("length_fell", "length", 0.5, 0.0),
+    ("entropy_fell", "entropy", 0.2, 0.01),
+    ("entropy_rose", "entropy", 2.0, 0.2),
+)
+LEVELS = (  # sign, series, what its last stretch lies above, words
+    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
+    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
+    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
+    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
+    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
+    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
+)
+
+
+def signs(run: LoggedRun) -> dict[str, Fact]:
+    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
+    seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
+    solved, gained = run.is_solved(), run.gained()
+    if run.is_constant():
+        text = f"all completions of nearly every step scored {run.ends('score')[1]:.4g}"
+        seen["constant_scores"] = run.fact("score", text)
+    elif lost:
+        seen["score_fell"] = run.fact("score", f"the score fell from {lost[0]:.3g} to {lost[1]:.3g}", lost[2])
+    elif is_flat(scores) and not solved:
+        seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
+    if len(held_out) >= 2 and not gained and not solved:
+        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
+        seen["held_out_flat"] = run.fact("held_out", text)
+    for name, series, limit, words in LEVELS:
+        late = run.ends(series)[1]
+        if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
+            seen[name] = run.fact(series, words.format(late, name=run.name(series)))
+    explained = run.ends("explained_variance")[1]
+    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
+        text = f"the critic explains {explained:.2g} of the returns' variance"
+        seen["critic_explains_little"] = run.fact("explained_variance", text)
+    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
+        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
+    for name, series, share, least in MOVES:
+        (first, last), way = run.ends(series), 1 if share > 1 else -1
+        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
+        if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
+            seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
+    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
+    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
+        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
+    return seen
+
+
+def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
+    """At most two causes: those that no other one explains, the surest first, then those that explain most."""
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
+    found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
+
+    def weight(pair: tuple[Cause, Evidence]) -> tuple:
+        explained = sum(sign in seen for sign in pair[0].explains.split())
+        return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
+
+    found.sort(key=weight, reverse=True)
+    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
+
+    def is_explained(cause: Cause, evidence: Evidence) -> bool:
+        """Whether another cause, of two that explain each other the stronger, explains this one."""
+        others = [other for other, stronger in found if stronger.strength >= evidence.strength - 0.3]
+        others = [other for other in others if cause.name in other.explains.split()]
+        own = cause.explains.split()
+        return any(other.name not in own or places[other.name] < places[cause.name] for other in others)
+
+    roots = [pair for pair in found if not is_explained(*pair)]
+    if not roots or roots[0][1].strength < LIKELY:
+        return []
+    first = roots[0][1].strength
+    second = [pair for pair in roots[1:] if pair[1].strength >= (CERTAIN if first >= CERTAIN else first - 0.25)]
+    return [roots[0], *second[:1]]
+
+
+def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
+    """The verdict, and the step since which a run is broken."""
+    gain, lost = run.held_out_gain(), seen.get("score_fell")
+    sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
+    broken = [evidence.since for cause, evidence in sure if cause.breaks]
+    if broken or lost:
+        steps = [step for step in (*broken, lost and lost.step) if step is not None]
+        return BROKEN, min(steps, default=min(run.steps(), default=1))
+    if gain and gain[2] < 0 and gain[0] < -GAIN:
+        return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
+    right = right_gain(run.texts)
+    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
+    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
+        return LEARNED, None
+    hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
+    name, part = run.answer_part()
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
+    stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
+    open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
+    if hopeless or (flat and not open_ended) or stuck:
+        return NOT_LEARNED, None
+    steps = run.steps() or [0]
+    if steps[-1] - steps[0] + 1 < MANY:
+        return TOO_SHORT, None
+    why = f"the held-out gain lies between {gain[1]:.2g} and {gain[2]:.2g}" if gain else "the log has no score"
+    if part and not gain:
+        chance = "samples show no more right answers" if trend(part) > 0 else "chance explains that"
+        why = "{} went from {:.3g} to {:.3g}: {}".format(name, *ends(part), chance)
+    run.remarks.append(f"no verdict, as {why}")
+    return OPEN, None
+
+
+def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
+    """What the run left, and what more would decide."""
+    texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
+    beside, source = run.settings_file or "beside the log", "the reward's source"
+    scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
+    read = (  # whether it is there, what it is called then, what would give it
+        (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
+        (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
+        (run.knows_settings(), f"settings ({beside})", "settings: --settings FILE"),
+        (texts, f"{len(texts)} samples", missing),
+        (scored or not texts, "", "scores of the samples, logged beside them"),
+        (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
+        (run.reward_source, f"{source} ({run.reward_file})", f"{source}: --reward FILE.py:function"),
+        (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
+        (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
+    )
+    return [name for there, name, _ in read if there and name], [name for there, _, name in read if name and not there]
+
+
+def diagnose(run: LoggedRun) -> dict:
+    """A run's verdict, causes and what they rest on, as plain data."""
+    seen = signs(run)
+    causes = ranked_causes(run, seen)
+    verdict, since = judged_run(run, causes, seen)
+    words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
+    had, lacked = what_was_read(run)
+    steps = run.steps() or [step for _, step, _ in run.bad]
+    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
+    for cause, evidence in causes:
+        sure = evidence.strength >= CERTAIN
+        said.append(
+            {
+                "cause": cause.name,
+                "certainty": "certain" if sure else "likely",
+                "says": cause.says,
+                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
+                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
+                "decide_with": None,
+                "change": cause.change.format(**words),
+                "source": cause.source,
+            }
+        )
+        if cause.decide_with and (len(causes) > 1 or not sure):
+            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
+    return {
+        "path": run.path,
+        "format": run.format,
+        "trainer": run.trainer,
+        "steps": [min(steps), max(steps)],
+        "verdict": verdict,
+        "since_step": since,
+        "causes": said,
+        "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
+        "had": had,
+        "lacked": lacked,
+        "remarks": run.remarks,
+    }
+
+
+# ---------------------------------------------------------------------- rescoring (src/programs/diagnose/rescoring.py)
 
 TRIAL = '''\
 def trial():
@@ -1874,10 +3408,8 @@ def conclusions(scores: dict[str, list]) -> dict[str, str]:
     logged = scores["logged"]
     if logged * 2 != scores["twice"]:
         return {"noisy_reward": "the same samples scored differently when scored twice"}
-    if logged != scores["alone"]:
-        return {"gold_mismatch": "samples score differently alone and in a batch"}
-    if logged != scores["reversed"][::-1]:
-        return {"gold_mismatch": "samples score differently in another order of the batch"}
+    if logged != scores["alone"] or logged != scores["reversed"][::-1]:
+        return {"gold_mismatch": "samples score differently alone, in a batch or in another order of it"}
     forms = zip(*(scores[form] for form in GOLD_FORMS if form in scores), strict=True)
     paid = [[x for x in values if x is not None] for values in forms]
     gold, least = ([end(values) for values in paid if values] for end in (max, min))  # best and worst form of each
@@ -1893,1272 +3425,7 @@ def conclusions(scores: dict[str, list]) -> dict[str, str]:
     return {}
 
 
-# --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
-
-CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
-# signs of a run that learns nothing, and of one that loses what it had
-STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
-# causes that follow if nothing can be learned, and if something else is learned
-FLAT = (
-    f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
-    "part_bought"
-)
-FALSE = f"{FLAT} {LOST} updates_too_large memorised_prompts reward_ignores_answer too_easy"
-TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
-TRY_MODEL = f"{TRY_REWARD} --model MODEL"
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What speaks for a cause, and how strongly; `since` is the step from which the run is broken."""
-
-    strength: float
-    facts: list[Fact] = field(default_factory=list)
-    since: int | None = None
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
-
-    name: str
-    says: str
-    test: Callable[[LoggedRun], Evidence | None]
-    explains: str
-    change: str
-    source: str
-    decide_with: str = ""
-    breaks: bool = False  # a run with it is broken, not only without a gain
-
-    def evidence(self, run: LoggedRun) -> Evidence | None:
-        """What --rescore saw of it, or else what its test sees."""
-        if self.name in run.trials:
-            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
-        return self.test(run)
-
-
-def cause(**more) -> Callable:
-    """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""
-    return lambda test: Cause(test.__name__, (test.__doc__[0].lower() + test.__doc__[1:]).rstrip("."), test, **more)
-
-
-def shown(texts, text: str) -> Fact:
-    """A fact about samples, of which the first three are named."""
-    return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))
-
-
-# ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
-
-WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
-MISMATCH = (  # series, lowest and highest value that is fine, words
-    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
-    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
-    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
-    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
-    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
-)
-LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
-
-
-@cause(
-    explains=f"{FLAT} {LOST} updates_too_large",
-    change="compute in bf16 on float32 weights; clip gradients to 1; lower {lr}; continue from an earlier checkpoint",
-    source="definition; unsloth#3006, verl#2505",
-    breaks=True,
-)
-def overflow(run: LoggedRun) -> Evidence | None:
-    """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
-    watched = {key for names in NAMES.values() for key, name in names.items() if name in WATCHED}
-    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
-    large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
-    skipped = [step for step, value in run.points("skipped") if value]
-    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
-    if bad:
-        metric, step, value = bad[0]
-        text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
-        return Evidence(CERTAIN + 0.09, [Fact(text, metric, step)], step)
-    if large:
-        text = f"{run.name('score')} is {large[0][1]:.3g}; squares of such scores overflow in float32"
-        return Evidence(CERTAIN + 0.08, [run.fact("score", text, large[0][0])], large[0][0])
-    if len(skipped) > allowed * len(run.values("skipped")):
-        text = f"{len(skipped)} steps left updates out because a gradient was not finite, first step {skipped[0]}"
-        return Evidence(CERTAIN + 0.07, [run.fact("skipped", text, skipped[0])], skipped[0])
-    return None
-
-
-def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
-    """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
-    facts = []
-    for name, points in series.items():
-        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
-        before, after = values[max(0, place - 6) : place], values[place : place + 3]
-        if len(before) < 4 or len(after) < 2:
-            continue
-        a, b, start = map(statistics.median, (before, after, values[:3]))
-        scatter = max(noise(before), 0.05 * abs(a), 1e-6)
-        if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
-            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
-            facts.append(run.fact(name, text, step))
-    return facts
-
-
-@cause(
-    explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
-    source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
-    breaks=True,
-)
-def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
-    rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
-    trios = zip(rates, rates[1:], rates[2:], strict=False)  # the rate rises again after it has fallen
-    anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
-    restarts = {*anew, *run.settings.get("restarts", ())}
-    for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a restarted schedule is itself a jump
-            said = Fact(f"the log shows a restart at step {step}", "step", step)
-            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
-        # without a restart two figures go back to the run's start in one step
-        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
-            return Evidence(CERTAIN + 0.06, facts, since=step)
-    return None
-
-
-@cause(
-    explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
-    "stale_weights part_dies nothing_moves",
-    change="the same {temperature}, top-p 1, top-k off, no penalty on both sides; importance weights for what is left",
-    source="NeMo-RL docs/guides/grpo.md; verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
-    decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
-    breaks=True,
-)
-def sampler_mismatch(run: LoggedRun) -> Evidence | None:
-    """Sampler and trainer give the same tokens different probabilities."""
-    penalty = run.number("repetition_penalty")
-    if penalty is not None and penalty != 1:
-        text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
-        return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
-    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
-    for name, low, high, words in (*MISMATCH, largest):
-        points, values = run.points(name), run.values(name) or [low]
-        # where it begins within the limits, weights go stale
-        if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
-            first = next(step for step, value in points if not low <= value <= high)
-            text = f"{words.format(statistics.median(values))}; median of all steps"
-            return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
-    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
-    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
-        for step, value in run.points(name):
-            if updates.get(step, constant) == 1 and value > limit:
-                text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-                return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
-    return None
-
-
-@cause(
-    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
-    change="copy all weights to the sampler after every step; --check_sync names the tensors that differ",
-    source="allenai/open-instruct#1473; five times the start: our heuristic",
-    breaks=True,
-)
-def stale_weights(run: LoggedRun) -> Evidence | None:
-    """The sampler keeps old weights, wholly or in part, while the trainer moves away from them."""
-    for name, least in LEAST_GROWTH.items():
-        values = [abs(value) for value in run.values(name)]
-        if len(values) < 4:
-            continue
-        middle, first, (early, late) = statistics.median(values[2:]), values[0], ends(values)
-        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
-        if synced or (trend(values) > 0 and late > max(least, 5 * early) and run.trend("score") <= 0):
-            step = next(step for step, value in run.points(name) if abs(value) > least)
-            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, late):.2g} nats a token"
-            return Evidence(CERTAIN + 0.05, [run.fact(name, text, step)], since=step)
-    return None
-
-
-@cause(
-    explains=f"{STILL} too_hard too_sparse nothing_moves",
-    change="read the calls in samples.jsonl; check the form of calls; use an instruct model that was trained on tools",
-    source="definition: what is never sampled gets no gradient; every second call: our heuristic",
-)
-def conversation_fails(run: LoggedRun) -> Evidence | None:
-    """The model does not use its tools: it calls none, or most calls end in an error."""
-    calls, failures, late = run.values("tool_calls"), run.values("tool_failures"), run.ends("tool_failures")[1]
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
-    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
-    if len(calls) >= 3 and not any(calls) and tools:
-        return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
-    if len(failures) >= 3 and late >= 0.5 and (not calls or run.ends("tool_calls")[1] > 0):
-        return Evidence(CERTAIN, [run.fact("tool_failures", f"{late:.0%} of the tool calls come to an error")])
-    return None
-
-
-@cause(
-    explains="",
-    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
-    source="a tenth, in six even stretches: our heuristic",
-)
-def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Memory grows without end: something keeps what each step made."""
-    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
-    for name in () if longer else ("gpu_memory", "memory"):
-        values = run.values(name)[len(run.values(name)) // 10 :]
-        size = len(values) // 6
-        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
-        gains = [after - before for before, after in itertools.pairwise(middles)]
-        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
-        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
-            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
-            return Evidence(CERTAIN, [run.fact(name, text)])
-    return None
-
-
-MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
-
-
-# ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
-
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
-LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
-
-
-def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
-    """Share that passes in the first steps, and its 95 % interval, of a part whose means lie between 0 and 1."""
-    means = run.answer_part()[1]
-    if not means or min(means) < 0 or max(means) > 1:
-        return None
-    early = means[:steps]
-    count, rate = run.batch(len(early)), sum(early) / len(early)
-    return rate, *wilson_interval(rate * count, count)
-
-
-def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
-    """Completions of the same training prompt at the same step."""
-    return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
-
-
-def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
-    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
-    rate, share = pass_rate(run), sum(alike) / max(1, len(alike))
-    if len(alike) < 3 or not rate or not 0.1 < rate[0] < 0.9:
-        return ""
-    expected = forecast(rate[0], int(run.number("group_size") or 8))
-    text = (
-        f"{share:.0%} of the groups score all alike at a pass rate of {rate[0]:.2g}, where chance gives {expected:.0%}"
-    )
-    return text if share >= max(0.8, expected + 0.25) else ""
-
-
-@cause(
-    explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
-    change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
-    source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
-    decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
-)
-def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
-    """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
-    facts, same = [], []
-    for name, least in LEAST.items():
-        value = run.settings.get(name)
-        off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
-        if not off and (value < least or (name == "min_p" and value > 0.5)):
-            facts.append(Fact(f"{name} is {value:g}", name))
-    groups = groups_of_one_prompt(run.texts)
-    first = sorted({group[0].step for group in groups})[:2]
-    groups = [group for group in groups if group[0].step in first and len(group) >= 4]
-    alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    if alike:
-        text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
-        same = [shown(alike[0], text)]
-    if facts:
-        return Evidence(CERTAIN + 0.05, facts + same)
-    if (run.number("temperature") or 0) >= 0.5:
-        return None
-    rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
-    able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
-    if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
-        text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
-        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
-    if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY, same)
-    spreads, means = run.early("score_std"), run.answer_part()[1]
-    # 0/1 scores; those that depend on the prompt alone are another cause
-    binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
-    copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
-    if copies and (binary or len(run.parts()) > 1):
-        return Evidence(LIKELY + 0.25, [run.fact("zero_std", copies, min(run.steps()))])
-    return None
-
-
-@cause(
-    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
-    "no_group_variance critic_useless",
-    change="raise {max_length} to what whole answers need, or ask for shorter ones",
-    source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
-)
-def limit_too_short(run: LoggedRun) -> Evidence | None:
-    """The length limit is too short for an answer: completions are cut from the first step on."""
-    name = "truncated" if run.series.get("truncated") else "limit"
-    cut, scores, limit = run.early(name, 3), run.values("score"), run.number("max_length")
-    share = sum(cut) / len(cut) if cut else 0.0
-    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
-        return None
-    ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
-    if ended and whole:
-        paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
-        unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
-    else:  # some are cut and paid
-        unharmed = not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0])
-    if unharmed or (name == "limit" and run.is_solved()):
-        return None
-    text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
-    facts = [run.fact(name, text, min(run.series[name]))]
-    if ended:
-        without = [t for t in ended if not t.has_gold()]
-        text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
-        facts.append(shown(without or ended, text))
-    return Evidence(CERTAIN if share >= 0.5 or ended else LIKELY + 0.15, facts)
-
-
-@cause(
-    explains=FLAT,
-    change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
-    source="Wilson's interval; groups alike with p^G + (1 - p)^G",
-    decide_with=TRY_MODEL,
-)
-def too_hard(run: LoggedRun) -> Evidence | None:
-    """The prompts are too hard for this model: no completion is right, so nothing can be reinforced."""
-    rate = pass_rate(run, steps=10**9)
-    if not rate or rate[0] > 0.002 or rate[2] > 0.03:
-        return None
-    text = "{} passes {:.2%} of all completions (95 %: {:.2%} to {:.2%})".format(run.answer_part()[0], *rate)
-    facts = [run.fact(run.answer_series(), text, min(run.steps()))]
-    known = [t for t in run.texts if t.gold and t.score is not None]
-    without = [t for t in known if not t.has_gold()]
-    if len(known) >= 8 and len(without) >= 0.9 * len(known):
-        text = f"{len(without)} of {len(known)} logged completions do not hold the gold answer"
-        return Evidence(CERTAIN + 0.01, [*facts, shown(without, text)])
-    return Evidence(LIKELY - 0.2 if known else LIKELY, facts)
-
-
-@cause(
-    explains=f"{FLAT} entropy_fell kl_high memorised_prompts",
-    change="harder prompts, or stop: these have nothing left to teach",
-    source="Wilson's interval of the pass rate",
-    decide_with=TRY_MODEL,
-)
-def too_easy(run: LoggedRun) -> Evidence | None:
-    """The prompts are too easy: nearly every completion is right from the start, so groups score alike."""
-    rate, held_out, (right, wrong) = pass_rate(run, steps=3), run.early("held_out", 1), scores_by_answer(run.texts)
-    least = 0.8 if held_out and SOLVED <= held_out[0] <= 1 else SOLVED
-    paid_though_wrong = len(wrong) > 0.4 * len([*right, *wrong])  # then the reward is at fault
-    if not rate or rate[0] < least or (held_out and held_out[0] < 0.9) or paid_though_wrong:
-        return None
-    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps"
-    text += f", {held_out[0]:.3g} held out" if held_out else ""
-    fact = run.fact(run.answer_series(), text, min(run.steps()))
-    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, [fact])
-
-
-@cause(
-    explains=FLAT,
-    change="raise {group_size}; keep prompts that the model solves now and then (dynamic sampling), or partial credit",
-    source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
-    decide_with=TRY_MODEL,
-)
-def too_sparse(run: LoggedRun) -> Evidence | None:
-    """Right answers are too rare for the group: most groups have none, so most of a batch teaches nothing."""
-    rate, size, alike = pass_rate(run, steps=20), run.number("group_size"), run.early("zero_std", 20)
-    group = int(size or 8)
-    if not rate or not 0.002 < rate[0] < 0.12 or group == 1 or not (alike or size):
-        return None
-    expected = forecast(rate[0], group)
-    share = sum(alike) / len(alike) if alike else expected
-    if share < 0.6 or share < expected - 0.15 or run.learns():
-        return None
-    enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
-    text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
-    fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
-    return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
-
-
-@cause(
-    explains=f"{FLAT} reward_ignores_answer",
-    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
-    source="definition of a group's advantage; p^G + (1 - p)^G",
-    decide_with=TRY_MODEL,
-)
-def no_group_variance(run: LoggedRun) -> Evidence | None:
-    """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
-    if run.number("group_size") == 1 and run.settings.get("grouped"):
-        return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
-    groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
-    several = [group for group in groups if len({t.completion for t in group}) > 2]
-    spreads = [max(t.score for t in group) - min(t.score for t in group) for group in several]
-    if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
-        text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
-        return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    alike, scores, stds = run.early("zero_std"), run.early("score"), run.early("score_std")
-    equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
-    share = sum(equal) / max(1, len(equal))
-    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
-        return None
-    text, between = alike_at_pass_rate(run, equal), run.part_spread()
-    if min(stds, default=0) > 1e-6:
-        between = run.ends("score_std")[0]
-    between = between or max(scores, default=0.0) - min(scores, default=0.0)
-    if not text and (pass_rate(run) or between <= 1e-6):
-        return None
-    text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    return Evidence(CERTAIN + 0.02, [run.fact("zero_std" if alike else "advantage_max", text, min(run.steps()))])
-
-
-GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
-
-
-# ----------------------------------------------------------------------- rewards (src/parts/reading/causes/rewards.py)
-
-READS_GOLD = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truths?|labels?|expected|references?)\b *[,)=]")
-OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|labels?)\[(\d+|-1|::-1)\]")
-
-
-def unpaid_with_gold(texts: list[Text]) -> list[Text]:
-    """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
-
-    [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
-    """
-    known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
-    lowest = min((t.pay for t in known), default=0.0)
-    if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
-        return []  # all are paid
-    holders = [t for t in known if t.has_gold()]
-    unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
-    golds = [t.gold for t in known]
-    pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
-    chance = sum(holds(t.completion, gold) for t, gold in pairs if gold != t.gold)
-    return unpaid if len(unpaid) >= max(3, 3 * chance, 0.75 * len(holders)) else []
-
-
-def marks_with_gold(texts: list[Text]) -> set[str]:
-    """Marks in which completions hold their gold answer."""
-    return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
-
-
-def never_paid(run: LoggedRun) -> list[Fact]:
-    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
-    name, means = run.answer_part()
-    spreads = run.series.get("score_std") or run.series.get("zero_std")
-    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
-        return []
-    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
-
-
-@cause(
-    explains=FALSE,
-    change="ask for the reward's format in the prompt, or have the reward read that of the completions",
-    source="counting, against gold answers of other rows; open-r1#255, verl#2150",
-    decide_with=TRY_REWARD,
-)
-def answer_form(run: LoggedRun) -> Evidence | None:
-    """The reward expects another answer format, so right answers score nothing."""
-    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
-    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
-    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
-    if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", "reward")]
-    if never := never_paid(run):
-        return Evidence(LIKELY + 0.06, never)
-    if not unpaid:
-        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
-    used = marks_with_gold(unpaid)
-    if used & reads:
-        return None  # it stands where the reward looks: the comparison is at fault
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
-    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
-
-
-def shifted_gold(run: LoggedRun) -> Fact | None:
-    """Completions state the gold of the row some places on in the data, the same number of places each time."""
-    places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
-    train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
-    for t in train if len(golds) >= 20 else ():
-        place = places[t.prompt]
-        answer = stated_answer(t.completion, golds[place])
-        votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
-    (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
-    if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):
-        return None
-    return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
-
-
-def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """Held-out completions are paid from the start, training ones hardly, by the same reward."""
-    name, means = run.answer_part()
-    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
-    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
-        return None
-    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
-        return None
-    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return run.fact(run.answer_series(), text, 1)
-
-
-@cause(
-    explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
-    change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
-    source="counting; held-out and training rewards are one function",
-    decide_with=TRY_REWARD,
-)
-def gold_mismatch(run: LoggedRun) -> Evidence | None:
-    """Answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column."""
-    shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
-    train = [t for t in run.texts if t.kind == "train" and t.gold]
-    golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
-    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
-    if shift:
-        return Evidence(CERTAIN + 0.08, [shift])
-    if other:
-        text = f"the reward compares with {other[0]}, which is not the completion's row"
-        return Evidence(CERTAIN + 0.08, [Fact(text, "reward")])
-    if len(prompts) >= 8 and len(golds) == 1:
-        return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    if not unpaid:
-        unlike, never = unlike_held_out(run), never_paid(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
-    seen = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * seen}"
-    return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
-
-
-def placeholder(source: str) -> str:
-    """Why a reward's source may pay always the same: it never reads completions, or an exception becomes a score."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return ""
-    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
-        given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        inside = list(ast.walk(function))
-        # len(completions), and `for _ in completions`, do not look at any
-        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
-        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
-        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
-        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
-            return f"{function.name} never reads its {min(given)}"
-    caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
-    if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
-        return "the reward turns an exception into a score"
-    return ""
-
-
-@cause(
-    explains=f"{FALSE} part_dies answer_form gold_mismatch",
-    change="have {reward} read the completion and let exceptions end the run; run scripts/reward_preflight.py",
-    source="definition: equal scores give advantage 0; verl#3024",
-    decide_with=TRY_REWARD,
-)
-def constant_reward(run: LoggedRun) -> Evidence | None:
-    """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
-    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
-    if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
-        text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
-        return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
-    seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
-    part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
-    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not run.part_spread()
-    few = few and (run.ends("score")[1] or why)
-    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
-    if not (constant or few or part) or solved:
-        return None
-    level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
-    series = f"part:{name}" if part else "score_std" if stds else "score"
-    facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
-    if why:
-        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, [*facts, Fact(why, "reward")])
-    if right and wrong and not part:
-        examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
-        facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-    zero, full = abs(level) <= 1e-9, abs(level - 1) <= 1e-9
-    # neither "always wrong" nor, where wrong ones are among them, "always right"
-    if not zero and (not full or (wrong and not part)):
-        return Evidence(CERTAIN + 0.05, facts)
-    if zero and wrong and not right:  # all wrong
-        return Evidence(LIKELY - 0.15, facts)
-    return Evidence(LIKELY + (0.14 if full and run.batch(len(scores)) >= 256 else 0.02), facts)
-
-
-def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
-    """Difference of the mean scores of right and wrong completions, its standard error, and both in words."""
-    means = statistics.fmean(right), statistics.fmean(wrong)
-    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # no class is taken for free of scatter
-    errors = [max(statistics.variance(x) if len(x) > 1 else 0.0, least) / len(x) for x in (right, wrong)]
-    text = f"{len(right)} right completions score {means[0]:.3g}, {len(wrong)} wrong ones {means[1]:.3g}"
-    return means[0] - means[1], math.sqrt(sum(errors)), text
-
-
-def best_paid_wrong(texts: list[Text]) -> list[Text]:
-    """Wrong completions, the best paid first."""
-    return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
-
-
-@cause(
-    explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
-    change="flip the sign of {reward}, then restart from the initial model",
-    source="scores of right and wrong completions, Welch's t",
-    decide_with=TRY_REWARD,
-    breaks=True,
-)
-def inverted_reward(run: LoggedRun) -> Evidence | None:
-    """The reward is inverted: wrong answers score higher than right ones."""
-    (right, wrong), gain = scores_by_answer(early_texts(run.texts)), run.held_out_gain()
-    if len(right) >= 3 and len(wrong) >= 3:
-        difference, error, text = separation(right, wrong)
-        examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
-        inverted = apart or difference < -4 * error
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
-    if not right and gain and gain[2] < 0 and run.trend("score") > 0:
-        text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
-        return Evidence(LIKELY, [run.fact("held_out", text)], since=1)
-    return None
-
-
-@cause(
-    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
-    change="pay for the right answer; form, length or style at most beside a right one",
-    source="difference of mean scores with its interval, below half of what scores span",
-    decide_with=TRY_REWARD,
-    breaks=True,
-)
-def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
-    """The reward ignores the answer: right and wrong completions score alike."""
-    parts, (right, wrong) = run.parts(), scores_by_answer(early_texts(run.texts))
-    body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
-    if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
-        text = f"no part of the reward judges the answer: {', '.join(parts)}"
-        return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
-    lowest, highest = min([*right, *wrong], default=0.0), max([*right, *wrong], default=0.0)
-    if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
-        return None
-    difference, error, text = separation(right, wrong)
-    only_right = difference > 4 * error and max(wrong) - lowest <= 1e-9
-    if only_right or difference + 2 * error > 0.5 * (highest - lowest) or difference < -4 * error:
-        return None
-    paid = payment_by_feature(run.texts)
-    name = max(paid, key=lambda key: abs(paid[key]))
-    text += f"; the score goes with {name} (r = {paid[name]:.2f})" if abs(paid[name]) > 0.5 else ""
-    return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
-
-
-@cause(
-    explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
-    change="make {reward} deterministic: no random draw, a judge at temperature 0, no state between calls",
-    source="definition: a reward is a function of prompt and completion",
-    decide_with=TRY_REWARD,
-)
-def noisy_reward(run: LoggedRun) -> Evidence | None:
-    """The reward is noise: the same completion of the same prompt gets different scores."""
-    scored, groups = [t for t in run.texts if t.score is not None], []
-    for same_step in (True, False):  # of one step where there are some
-        if sum(map(len, groups)) < 6:
-            groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
-            groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
-    differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if len(differing) < 2 or len(differing) < 0.1 * len(groups):
-        return None
-    low, *_, high = max(differing, key=lambda group: group[-1].score - group[0].score)
-    text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
-    return Evidence(CERTAIN + 0.07, [shown([low, high], f"{text}, one {low.score:.3g} and {high.score:.3g}")])
-
-
-REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
-
-
-# ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
-
-LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
-SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
-HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
-
-
-def large_steps(run: LoggedRun) -> list[Fact]:
-    """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
-    facts, kl, highest = [], run.points("kl"), -math.inf
-    for name, limit, words in LARGE:
-        points = run.points(name)
-        high = [step for step, value in points if abs(value) > limit]
-        most = max((value for _, value in points), key=abs, default=0.0)
-        if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
-            text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
-            facts.append(run.fact(name, text, high[0]))
-    for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
-        highest = max(highest, before)
-        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
-        if stays and after - before > 0.5 and after > 2 * highest:
-            text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
-            return [*facts, run.fact("kl", text, step)]
-    return facts
-
-
-def lost_at_once(run: LoggedRun) -> bool:
-    """Whether the first updates took all: what so many completions would not score by chance, or held out."""
-    scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
-    many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
-    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
-    return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
-
-
-@cause(
-    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
-    source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
-    breaks=True,
-)
-def updates_too_large(run: LoggedRun) -> Evidence | None:
-    """Updates are too large: the policy leaves the region that its samples cover."""
-    facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
-    if run.learns() and not lost and not at_once:
-        return None  # large, and it learns
-    passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
-    if passes >= 16:
-        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
-    if facts and run.values("lr"):
-        facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
-    if not lost and not at_once:
-        return Evidence(CERTAIN + 0.04 if len(facts) > 2 else LIKELY + 0.2, facts) if facts else None
-    begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
-    if facts:
-        return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
-    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
-    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
-
-
-def rate_fact(run: LoggedRun) -> Fact | None:
-    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
-    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
-    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
-    rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
-    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
-    if 0 < clip < 1e-6:
-        return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
-    if highest is not None and highest < (1e-6 if rises else 2e-8):
-        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
-    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
-        return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
-    return None
-
-
-def still_figures(run: LoggedRun, start: int) -> list[Fact]:
-    """Figures that show that the policy is where it began, though scores differ."""
-    kl, moved, entropy = (
-        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
-    )
-    alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
-    varied = max(scores, default=0.0) - min(scores, default=0.0)
-    # if several steps are logged as one, the norm is the last one's, so most groups must differ
-    differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
-    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
-    several = (run.settings.get("updates") or 1) > 1
-    first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
-    seen = (
-        ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
-        ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
-        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
-        ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
-    )
-    return [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
-
-
-@cause(
-    explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
-    change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
-    source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
-)
-def nothing_moves(run: LoggedRun) -> Evidence | None:
-    """Nothing moves: scores differ, and the policy stays where it began."""
-    critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
-    if max(run.steps(), default=0) <= critic or run.is_constant() or run.learns():
-        return None  # in its warm-up only the critic is trained
-    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still = rate_fact(run), still_figures(run, start)
-    same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
-    if same:
-        text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
-        facts = [run.fact("held_out", text)]
-    facts = [*([rate] if rate else []), *still, *facts]
-    rounded = rate is not None and rate.figure == "dtype"
-    decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
-    if decisive or (rate and not rounded) or (same and (still or rounded)):
-        return Evidence(CERTAIN + 0.03, facts)
-    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
-
-
-@cause(
-    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
-    "nothing_moves critic_useless updates_too_large too_sparse",
-    change="lower {kl} to 0.01 or 0",
-    source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
-)
-def kl_holds_policy(run: LoggedRun) -> Evidence | None:
-    """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = run.number("kl"), run.ends("kl")[1]
-    if weight is None:
-        weight = max(run.values("kl_weight"), default=0.0)
-    scale = max(abs(run.ends("score_std")[0]) if run.series.get("score_std") else 1.0, 0.05)
-    light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
-    if light or late > 0.3 or run.is_constant() or run.learns():
-        return None
-    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
-    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
-
-
-@cause(
-    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
-    change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
-    source="definition of explained variance; limit 0.03: our heuristic",
-)
-def critic_useless(run: LoggedRun) -> Evidence | None:
-    """The critic predicts returns no better than a constant, so advantages are as noisy as without it."""
-    variances = run.series.get("explained_variance", {})
-    warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
-    steps = [step for step in sorted(variances) if step > warmup]
-    rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
-    if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
-        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
-    if len(steps) < CRITIC_STEPS or run.is_constant():
-        return None
-    if max(abs(variances[step]) for step in steps) < 1e-5:
-        text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
-        return Evidence(CERTAIN + 0.03, [run.fact("explained_variance", text)])
-    first, last = run.ends("score_std")
-    alike = last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])  # nothing is left to explain
-    if len(variances) < TREND_STEPS or alike or run.is_solved():
-        return None
-    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    values = [variances[step] for step in steps]
-    middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
-    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
-    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    if learns or (middle > 0 and middle + 2 * error > 0.03):
-        return None
-    text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
-
-
-UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
-
-
-# --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
-
-DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
-
-
-def falls(values: list[float]) -> bool:
-    """Whether a series falls, or does in its second half: it may have risen first."""
-    return trend(values) < 0 or trend(values[len(values) // 2 :]) < 0
-
-
-def ends_text(name: str, values: list[float]) -> str:
-    """Where a part began and ended."""
-    return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
-
-
-def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
-    name, part = run.answer_part()
-    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
-    if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
-        return []
-    others = {other: values for other, values in run.parts().items() if other != name and values}
-    full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
-    return [other for other, values in others.items() if trend(values) > 0] or full
-
-
-def paid_feature(run: LoggedRun) -> Fact | None:
-    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
-    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
-    steps = sorted({t.step for t in train})
-    if len(scored) < 16 or len(steps) < 2:
-        return None
-    paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
-    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
-    for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
-        moved = math.copysign(1, paid[name]) * (last - first)
-        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
-            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
-            return shown(sorted(scored, key=lambda t: -t.score), text)
-    return None
-
-
-def paid_unfinished(run: LoggedRun) -> Fact | None:
-    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
-    cut, (name, means) = run.values("truncated"), run.answer_part()
-    highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    if len(cut) < 3 or not means or max(highest) > 1:
-        return None
-    last, mean = ends(cut)[1], ends(means)[1]
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
-    return run.fact("truncated", text) if last >= 0.2 and mean + last - 1 > 0.5 * min(mean, last) else None
-
-
-@cause(
-    explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
-    change="pay that part only beside a right answer, or not at all; continue from the best checkpoint held out",
-    source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
-    decide_with=TRY_REWARD,
-    breaks=True,
-)
-def part_bought(run: LoggedRun) -> Evidence | None:
-    """The policy buys one part of the reward at the cost of the answer."""
-    (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
-    truth = right_gain(run.texts) or held_out
-    better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
-    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
-    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
-    scores, points = run.values("score"), run.values("held_out")
-    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
-    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
-        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-    if (few and not rose) or (better and not worse and not unfinished):
-        return None
-    facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
-    facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
-    facts += [unfinished] if unfinished else []
-    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled:
-        begin, end = (scores[0], scores[-1]) if few else ends(scores)
-        text = f"the score rose from {begin:.3g} to {end:.3g}"
-        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
-    sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
-    if not facts or not (sure or stalled):
-        return None
-    since = run.onset("score") if run.series.get("score") else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since)
-
-
-def dying_turn(run: LoggedRun) -> Evidence | None:
-    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
-    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
-    steps = sorted({step for step, _ in rows})
-    for turn in range(1, 4) if len(steps) > 1 else ():
-        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
-        half = steps[len(steps) // 2]
-        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
-        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
-            before, after = statistics.fmean(early), statistics.fmean(late)
-            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
-            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
-    return None
-
-
-@cause(
-    explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
-    source="each part's own curve; references/environments.md, second attempts",
-    breaks=True,
-)
-def part_dies(run: LoggedRun) -> Evidence | None:
-    """One part of the reward, or one turn, dies while the whole rises."""
-    correct = run.answer_part()[0]
-    if run.trend("score") < 0:
-        return None
-    for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
-        first, last = ends(values)
-        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0:
-            step = run.onset(f"part:{name}")
-            text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
-            return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
-    return dying_turn(run)
-
-
-@cause(
-    explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
-    change="more distinct prompts, each seen a few times; keep the checkpoint with the best held-out figure",
-    source="definition of a held-out set; gain held out below half of the gain in training",
-    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
-    breaks=True,
-)
-def memorised_prompts(run: LoggedRun) -> Evidence | None:
-    """The policy memorises a few prompts: the training score rises, the held-out figure does not."""
-    gain, (name, part), held_out = run.held_out_gain(), run.answer_part(), run.values("held_out")
-    train = [t for t in run.texts if t.kind == "train"]
-    right, wrong = scores_by_answer(train)
-    paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
-    if not gain or len(part) < 6 or max(part) > 1 or trend(part) < 0 or paid_though_wrong:
-        return None
-    (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    if rose < 0.1 or not alike or gain[0] > 0.5 * rose or last < held_out[-1] + 0.15:
-        return None
-    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
-    facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
-    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
-    distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
-    if rows and rows <= 128:
-        facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
-    elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
-        facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
-    points = run.points(run.answer_series())
-    ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
-
-
-def common_words(prompts: list[str]) -> set[str]:
-    """Words and signs that a third of the prompts have; numbers are 0."""
-    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
-    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
-
-
-def unlike_training(run: LoggedRun) -> Fact | None:
-    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
-    (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
-    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
-        return None
-    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is another figure
-    if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
-        return None
-    text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
-    return run.fact("held_out", f"{text} and stays at {max(held_out):.3g} held out")
-
-
-@cause(
-    explains="held_out_flat memorised_prompts part_bought gold_mismatch",
-    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
-    source="definition of a held-out set",
-)
-def other_eval_task(run: LoggedRun) -> Evidence | None:
-    """The held-out prompts do not measure the task: they are of another task, or also train."""
-    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
-    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
-    if trained or (same and run.values("held_out")):
-        text = "the training file is the evaluation file too"
-        if trained:
-            step, count = next(iter(trained.items()))
-            of = run.columns.get("eval/rows", {}).get(step)
-            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
-        return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
-    unlike = unlike_training(run)
-    if unlike:
-        return Evidence(CERTAIN + 0.02, [unlike])
-    train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
-    name, part = run.answer_part()
-    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
-    follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
-    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
-        return None
-    a, b = common_words(train), common_words(held_out)
-    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
-        return None
-    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
-    examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
-    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
-
-
-@cause(
-    explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it",
-    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
-    decide_with=TRY_MODEL,
-)
-def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    level = scores[-1]
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
-    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
-
-
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
-
-
-# ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
-
-CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
-LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
-SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
-MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
-    ("length_rose", "length", 1.5, 0.0),
-    ("length_fell", "length", 0.5, 0.0),
-    ("entropy_fell", "entropy", 0.2, 0.01),
-    ("entropy_rose", "entropy", 2.0, 0.2),
-)
-LEVELS = (  # sign, series, what its last stretch lies above, words
-    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
-    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
-    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
-    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
-    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
-    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
-)
-
-
-def signs(run: LoggedRun) -> dict[str, Fact]:
-    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
-    seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
-    solved, gained = run.is_solved(), run.gained()
-    if run.is_constant():
-        text = f"all completions of nearly every step scored {run.ends('score')[1]:.4g}"
-        seen["constant_scores"] = run.fact("score", text)
-    elif lost:
-        seen["score_fell"] = run.fact("score", f"the score fell from {lost[0]:.3g} to {lost[1]:.3g}", lost[2])
-    elif is_flat(scores) and not solved:
-        seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
-    if len(held_out) >= 2 and not gained and not solved:
-        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
-        seen["held_out_flat"] = run.fact("held_out", text)
-    for name, series, limit, words in LEVELS:
-        late = run.ends(series)[1]
-        if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
-            seen[name] = run.fact(series, words.format(late, name=run.name(series)))
-    explained = run.ends("explained_variance")[1]
-    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {explained:.2g} of the returns' variance"
-        seen["critic_explains_little"] = run.fact("explained_variance", text)
-    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
-        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
-    for name, series, share, least in MOVES:
-        (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
-        if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
-            seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
-    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
-    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
-        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
-    return seen
-
-
-def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
-    """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
-    found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
-
-    def weight(pair: tuple[Cause, Evidence]) -> tuple:
-        explained = sum(sign in seen for sign in pair[0].explains.split())
-        return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
-
-    found.sort(key=weight, reverse=True)
-    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
-
-    def is_explained(cause: Cause, evidence: Evidence) -> bool:
-        """Whether another cause, of two that explain each other the stronger, explains this one."""
-        others = [other for other, stronger in found if stronger.strength >= evidence.strength - 0.3]
-        others = [other for other in others if cause.name in other.explains.split()]
-        own = cause.explains.split()
-        return any(other.name not in own or places[other.name] < places[cause.name] for other in others)
-
-    roots = [pair for pair in found if not is_explained(*pair)]
-    if not roots or roots[0][1].strength < LIKELY:
-        return []
-    first = roots[0][1].strength
-    second = [pair for pair in roots[1:] if pair[1].strength >= (CERTAIN if first >= CERTAIN else first - 0.25)]
-    return [roots[0], *second[:1]]
-
-
-def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
-    """The verdict, and the step since which a run is broken."""
-    gain, lost = run.held_out_gain(), seen.get("score_fell")
-    sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
-    broken = [evidence.since for cause, evidence in sure if cause.breaks]
-    if broken or lost:
-        steps = [step for step in (*broken, lost and lost.step) if step is not None]
-        return BROKEN, min(steps, default=min(run.steps(), default=1))
-    if gain and gain[2] < 0 and gain[0] < -GAIN:
-        return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
-    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0
-    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
-        return LEARNED, None
-    hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
-    flat = is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)
-    stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
-    return NOT_LEARNED if hopeless or flat or stuck else TOO_SHORT, None
-
-
-def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
-    """What the run left, and what more would decide."""
-    texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
-    beside = run.settings_file or "beside the log"
-    scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
-    read = (  # whether it is there, what it is called then, what would give it
-        (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
-        (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
-        (run.config or run.settings_file, f"settings ({beside})", "settings: --settings FILE"),
-        (texts, f"{len(texts)} samples", missing),
-        (scored or not texts, "", "scores of the samples, logged beside them"),
-        (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
-        (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
-        (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
-        (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
-    )
-    return [name for there, name, _ in read if there and name], [name for there, _, name in read if name and not there]
-
-
-def diagnose(run: LoggedRun) -> dict:
-    """A run's verdict, causes and what they rest on, as plain data."""
-    seen = signs(run)
-    causes = ranked_causes(run, seen)
-    verdict, since = judged_run(run, causes, seen)
-    words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
-    had, lacked = what_was_read(run)
-    steps = run.steps() or [step for _, step, _ in run.bad]
-    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
-    for cause, evidence in causes:
-        sure = evidence.strength >= CERTAIN
-        said.append(
-            {
-                "cause": cause.name,
-                "certainty": "certain" if sure else "likely",
-                "says": cause.says,
-                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
-                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": None,
-                "change": cause.change.format(**words),
-                "source": cause.source,
-            }
-        )
-        if cause.decide_with and (len(causes) > 1 or not sure):
-            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
-    return {
-        "path": run.path,
-        "format": run.format,
-        "trainer": run.trainer,
-        "steps": [min(steps), max(steps)],
-        "verdict": verdict,
-        "since_step": since,
-        "causes": said,
-        "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
-        "had": had,
-        "lacked": lacked,
-        "remarks": run.remarks,
-    }
-
-
-# --------------------------------------------------------------------------------- diagnose (src/programs/diagnose.py)
+# -------------------------------------------------------------------------- command (src/programs/diagnose/command.py)
 
 SHOWN_TEXT = 160  # characters of a sample that is shown
 REMOVED = {
@@ -3176,11 +3443,11 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")
     text = "completions per prompt, where the log does not say (default: 0, from the run's settings)"
     parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
-    text = f"names in this log of the figures that are looked at: {', '.join(FIGURES)} (default: known names)"
+    text = f"this log's names of the figures: {', '.join(FIGURES)} (default: known names)"
     parser.add_argument("--columns", nargs="+", metavar="FIGURE=NAME", default=[], help=text)
     for name, text in (
-        ("settings", "settings that lie elsewhere: YAML, JSON, a shell or a Python script, which is not run"),
-        ("samples", "samples that lie elsewhere: JSONL, CSV or parquet with prompt, completion, score"),
+        ("settings", "file with the run's settings: YAML, JSON, a shell or a Python script, which is not run"),
+        ("samples", "file with the run's samples: JSONL, CSV or parquet with prompt, completion, score"),
         ("data", "training data, for gold answers by prompt: JSONL, JSON, CSV or parquet"),
         ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
@@ -3226,7 +3493,7 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
         tell(f"  note: {text}")
     tell(f"\n  had: {', '.join(data['had'])}")
     if data["lacked"]:
-        tell(f"  would decide more: {'; '.join(data['lacked'])}")
+        tell(f"  would help to decide: {'; '.join(data['lacked'])}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -3251,8 +3518,8 @@ def main(argv: list[str] | None = None) -> int:
         except UserError as error:
             failed.append({"path": source, "verdict": "unreadable", "error": str(error)})
             print(f"error: {error}", file=sys.stderr)
-    ill = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT) for report in reports)
-    code = 2 if failed else 1 if ill else 3 if any(report["verdict"] == TOO_SHORT for report in reports) else 0
+    ill = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT, OPEN) for report in reports)
+    code = 2 if failed else 1 if ill else 3 if any(report["verdict"] != LEARNED for report in reports) else 0
     if args.json:
         everything = reports + failed
         alone = everything[0] if len(everything) == 1 else {}  # the fields of a single run stand at the top too

@@ -38,57 +38,59 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       144-233  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       236-241  bundle              Where this bundle and its embedded model, data and rewards lie
-#       244-399  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       402-569  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       572-891  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       894-958  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      961-1178  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#     1181-1293  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1296-1521  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1524-1742  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1745-1873  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1876-1902  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1905-1918  prompts             Prompts as token ids, for training and held out
-#     1921-1932  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1935-1981  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1984-2195  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2198-2458  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2461-2756  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2759-2913  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2916-3142  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3145-3285  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3288-3350  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3353-3608  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3611-3765  conversations       The record of a conversation with an environment, and what the environment says …
-#     3768-3926  play                Playing conversations of a policy with environments: all that are open are …
-#     3929-4111  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4114-4397  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4400-4408  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4411-4710  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4713-4878  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4881-4929  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     4932-4984  norms               RMS norms in one kernel while completions are sampled: transformers takes six …
-#     4987-5149  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5152-5208  room steps          One more token of each row with shapes and addresses that stay within a room of …
-#     5211-5427  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5430-5484  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5487-5505  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5508-5659  memory              The memory that a run will need, from the shape of its networks
-#     5662-5716  fit                 What fits the memory: sizes chosen and said in one line, what cannot fit …
-#     5719-5753  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5756-5910  paired tests        Intervals, paired tests, pass@k
-#     5913-5955  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5958-6118  settings            Settings
-#     6121-6283  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6286-6573  tasks               What a task is; generation, mathematics, code
-#     6576-6691  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6694-6894  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     6897-7044  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7047-7327  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7330-7452  models              Models in vLLM, on servers, and none; opening those that were named
-#     7455-7619  run                 Running the tasks, and the command line
+#       148-237  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       240-245  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       248-408  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       411-578  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       581-918  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#       921-986  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#      989-1206  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#     1209-1322  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1325-1559  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1562-1634  stated answers      Where a text states its final answer: marks and phrases in six languages, and …
+#     1637-1772  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1775-2048  question parts      Columns that look like part of the question: passages, options, images, a second …
+#     2051-2179  chat                Chat templates: their settings, how they render messages, and strings that …
+#     2182-2208  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2211-2226  prompts             Prompts as token ids, for training and held out
+#     2229-2240  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2243-2289  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
+#     2292-2503  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     2506-2766  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2769-3064  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3067-3221  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3224-3450  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3453-3593  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
+#     3596-3658  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     3661-3916  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     3919-4073  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     4076-4236  play                Play a policy's conversations with environments: each turn samples all open ones …
+#     4239-4421  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     4424-4712  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4715-4723  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4726-5025  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
+#     5028-5193  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     5196-5244  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5247-5299  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     5302-5490  cache probe         What a model's cache and attention can do, measured before sampling
+#     5493-5549  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5552-5768  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5771-5825  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5828-5846  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5849-6000  memory              The memory that a run will need, from the shape of its networks
+#     6003-6057  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6060-6094  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6097-6272  paired tests        Intervals, paired tests, pass@k
+#     6275-6317  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6320-6480  settings            Settings
+#     6483-6646  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6649-6939  tasks               What a task is; generation, mathematics, code
+#     6942-7085  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7088-7288  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7291-7438  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7441-7720  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7723-7845  models              Models in vLLM, on servers, and none; opening those that were named
+#     7848-8012  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -116,10 +118,12 @@ import json
 import locale
 import logging
 import math
+import numbers
 import os
 import platform
 import random
 import re
+import reprlib
 import shlex
 import shutil
 import signal
@@ -134,7 +138,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -290,6 +294,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -575,6 +584,7 @@ GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that 
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
@@ -598,6 +608,8 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+        return 0, 1
     import torch.distributed as dist
 
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
@@ -733,6 +745,21 @@ def wait_passively() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
+def use_huge_pages() -> None:
+    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+
+    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
+    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    """
+    if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
+        return
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+    if mallopt:
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**26)
+
+
 class CpuThreads:
     """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
 
@@ -799,7 +826,7 @@ THREADS = CpuThreads()
 
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
-    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+    return world()[1] > 1
 
 
 def leave_processes() -> None:
@@ -829,10 +856,10 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+    """Lets the step under way finish after SIGTERM or SIGINT; a second signal ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
-    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
+    The second raises KeyboardInterrupt; if a reward swallows it, the process exits after GRACE_S. torchrun kills soon
+    after SIGTERM, so under it the step is left before its update if an earlier one can be saved.
     """
 
     current = None  # the one that has the signals
@@ -862,9 +889,9 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signum = signum
         if self.leaving:
-            say("stopping before the update of this step; once more to stop at once")
+            say("stopping before the update of this step; repeat the signal to stop at once")
             raise StopRequested(signum)
-        say("stopping after this step; once more to stop at once")
+        say("stopping after this step; repeat the signal to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
@@ -895,7 +922,7 @@ def leaving_early() -> Iterator[None]:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
 
     What the user has set stays.
 
@@ -903,6 +930,7 @@ def quiet_environment(vllm: bool = False) -> None:
         vllm: samples in this process; its memory pool does not work with segments that grow.
     """
     wait_passively()
+    use_huge_pages()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
     if not vllm and not any(name in os.environ for name in names):
         os.environ[names[0]] = "expandable_segments:True"
@@ -913,8 +941,8 @@ def quiet_environment(vllm: bool = False) -> None:
 
 def exit_code(
     run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
+    mend: str = "fix it and try --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -1284,7 +1312,8 @@ def is_dialogue(text) -> bool:
 
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
+    marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -1502,6 +1531,13 @@ def read_rows(source: str) -> list[dict]:
     return chats
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1516,30 +1552,261 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
+
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1553,6 +1820,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -1563,14 +1849,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -1641,6 +1925,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -1681,59 +1980,66 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
-def warn_odd_answers(source: str, rows: list[dict]) -> None:
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, total, ends = Counter(), len(asked), 0
-    warn_odd_answers(source, [row for row, _ in asked])
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
-    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
-    if ends:
-        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
-    if answered:
-        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    found = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+    )
+    for flags, what in found:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {what}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
@@ -1908,10 +2214,12 @@ RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward ge
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -2371,7 +2679,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -2424,7 +2732,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -2752,7 +3060,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
         return scores, parts
 
 
@@ -2760,7 +3068,7 @@ class Reward:
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
+HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 class EnvironmentFault(UserError):
@@ -3408,7 +3716,7 @@ class TurnBridge:
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
@@ -3503,10 +3811,10 @@ class TurnBridge:
             seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
             for part in (thinks, visible):
                 if "".join(part.split()) not in "".join(said.split()):
@@ -3640,7 +3948,7 @@ class Conversation:
     turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
     score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
     calls: int = 0  # of tools, those that cannot be read included
-    failures: int = 0  # calls that came to an error
+    failures: int = 0  # calls that ended in an error
     seconds: float = 0.0  # in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself
@@ -3793,7 +4101,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with the text that reset appends; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
@@ -3889,7 +4197,9 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is not None:
+        if conversation.score is None:  # not applicable, whatever its turns earned
+            conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
+        else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
@@ -4222,7 +4532,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -4379,6 +4689,11 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
 
 
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
 def token_count(tokenizer, eos_ids: list[int]) -> int:
     """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
     return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
@@ -4480,7 +4795,7 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 after it."""
     room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
@@ -4787,7 +5102,7 @@ def backbone(model, input_ids, attention_mask, **kwargs):
 
 
 def cached_states(model, input_ids, attention_mask, cache):
-    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    """Hidden states [B, t, H] of the new tokens after those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
     keys_and_values = getattr(out, name, None)
@@ -4968,7 +5283,7 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
-        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+        say(f"note: {name} runs in transformers' form while sampling: torch has no kernel for this norm")
     return [(module, norm) for module, norm in pairs if norm]
 
 
@@ -5113,6 +5428,32 @@ def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
     return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
+@contextlib.contextmanager
+def first_layers(config: BaseConfig, network, device):
+    """Run a float32 network with its first layers only, up to the last one of a new kind, and restore it.
+
+    They show what a cache can do, in a twelfth of the time for Qwen2.5 0.5B. In bf16 each layer adds its rounding, so
+    all of them run; so do those of a network whose layers read the keys of others.
+    """
+    below, text = below_the_head(network), unwrapped(network).config.get_text_config()
+    layers, types = getattr(below, "layers", ()), vars(text).get("layer_types")
+    kinds = [(types and types[i], *map(type, layer.modules())) for i, layer in enumerate(layers)]
+    count = max(2, *(kinds.index(kind) + 1 for kind in kinds)) if kinds else 0
+    alike = not getattr(text, "num_kv_shared_layers", 0) and len(kinds) == text.num_hidden_layers
+    if not alike or count >= len(kinds) or compute_dtype(config, device).itemsize <= 2:
+        yield
+        return
+    try:
+        below.layers, text.num_hidden_layers = layers[:count], count
+        if types:
+            text.layer_types = types[:count]
+        yield
+    finally:
+        below.layers, text.num_hidden_layers = layers, len(layers)
+        if types:
+            text.layer_types = types
+
+
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
     policy, pad_id, device = models.policy, models.pad_id, models.device
@@ -5121,7 +5462,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
     (limit, worst), able = gap_limits(config, device), False
     tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
-    with torch.no_grad(), autocast(config, device):
+    with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
         gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
         measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
         if measured and measured.pads and measured.leaving:
@@ -5202,7 +5543,7 @@ class RoomSteps:
             self.states = self.run()
 
     def leave(self, columns: int | None = None) -> None:
-        """Let the cache end behind its last column again, as other parts read it."""
+        """Let the cache end after its last column again, as other parts read it."""
         for layer in self.cache.layers if self.cache else ():
             layer.end_at(self.columns if columns is None else columns)
         self.cache = self.graph = None
@@ -5315,7 +5656,7 @@ class HFEngine:
         return states, mask, cache
 
     def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
-        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), after those of a cache."""
         models = self.models
         ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
@@ -5753,7 +6094,7 @@ def versions() -> dict:
     return numbers
 
 
-# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+# ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -5800,7 +6141,8 @@ def resampled_ratios(columns: list, samples: int, seed: int):
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
         picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        sums.append(table[picked].sum(axis=1))
+        with np.errstate(over="ignore"):  # as in `Values.of`
+            sums.append(table[picked].sum(axis=1))
     return np.concatenate(sums)
 
 
@@ -5825,8 +6167,16 @@ class Values:
         return [[self.top[i] for i in rows], [1.0 if self.bottom is None else self.bottom[i] for i in rows]]
 
     def is_proportion(self) -> bool:
-        """Whether all values are 0 or 1."""
-        return self.bottom is None and not self.exp and all(x in (0, 1) for x in self.top if x is not None)
+        """Whether all values are 0 or 1. Counts, such as the number of turns, are never proportions."""
+        counts = self.bottom is not None or self.exp or self.higher_is_better is None
+        return not counts and all(x in (0, 1) for x in self.top if x is not None)
+
+    def mean(self, top: list[float], bottom: list[float]) -> float:
+        """f of these columns' sums; infinite if they are too large for a number."""
+        try:
+            return float(self.of(math.fsum(top) / math.fsum(bottom)))
+        except OverflowError:
+            return math.inf
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
@@ -5839,7 +6189,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     result["higher_is_better"] = values.higher_is_better
     if not rows or not sum(bottom):
         return result
-    value, n = float(values.of(math.fsum(top) / math.fsum(bottom))), len(rows)
+    value, n = values.mean(top, bottom), len(rows)
     if not math.isfinite(value):
         return result | {"interval": "too large for a number"}
     result["value"] = value
@@ -5848,16 +6198,23 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     elif n > 1:
         sums = resampled_ratios([top, bottom], samples, seed)
         sums = sums[sums[:, 1] != 0]
-        draws = values.of(sums[:, 0] / sums[:, 1])
-        ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
-        result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+        with np.errstate(over="ignore", invalid="ignore"):
+            draws = values.of(sums[:, 0] / sums[:, 1])
+            ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+            result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
-        result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+        with np.errstate(over="ignore"):
+            result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+    if not all(map(math.isfinite, [result["stderr"] or 0.0, *(result["ci95"] or [])])):
+        result |= {"ci95": None, "stderr": None, "interval": "too large for a number"}
     return result
 
 
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
-    """Paired test of two runs' values on the same rows, in the same order; None without a row that both have."""
+    """Paired test of two runs' values on the same rows, in the same order.
+
+    None without a row that both have, or where the figures are too large for numbers.
+    """
     rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
     n = len(rows)
     if not n:
@@ -5865,8 +6222,10 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
     if not sum(a_base) or not sum(b_base):  # a share of nothing
         return None
-    one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
+    one, two = before.mean(a, a_base), after.mean(b, b_base)
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
+    if not math.isfinite(one) or not math.isfinite(two - one):
+        return None
     if before.is_proportion() and after.is_proportion():
         up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
         result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
@@ -5878,14 +6237,17 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
-        sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
-        draws = sides[1] - sides[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
+            draws = sides[1] - sides[0]
+            stderr = float(draws.std(ddof=1))
+        if not math.isfinite(stderr):
+            return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
             result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
-        stderr = float(draws.std(ddof=1))
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
@@ -5910,7 +6272,7 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
 
 
-# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
+# ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
 
 
 def read_report(path: str) -> dict:
@@ -5972,7 +6334,7 @@ class Config(BaseConfig):
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file with worked examples, its first rows (default: --data, less these rows)")
+    fewshot_data: str = setting("", "file whose first rows are the worked examples (default: --data, less these rows)")
     chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file with it")
@@ -5989,7 +6351,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
+        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -6010,7 +6372,7 @@ class Config(BaseConfig):
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+        "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
@@ -6123,11 +6485,6 @@ def parse_config(argv: list[str]):
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
-def ranks() -> tuple[int, int]:
-    """`world()` without importing torch for it."""
-    return world() if "torch" in sys.modules else (0, 1)
-
-
 def sibling(name: str):
     """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
     module_name = f"evaluation_{name}"
@@ -6187,12 +6544,18 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{task.source}, row {number}: {error}") from None
+    try:
+        task.decide(rows, first)
+    except UserError as error:
+        raise UserError(f"{task.source}, {error}") from None
     if task.asks:
-        read = [row.keys() - task.unused(row).keys() for row in rows]
-        warn_odd_answers(
-            task.source, [{name: row[name] for name in names} for row, names in zip(rows, read, strict=True)]
-        )
-        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
+        asked = [(task.unused(row), task.question(row)) for row in rows]
+        read = [
+            {name: row[name] for name in row if name not in unused}
+            for row, (unused, _) in zip(rows, asked, strict=True)
+        ]
+        warn_odd_answers(task.source, read, [prompt for _, prompt in asked])
+        warn_unread(task.source, asked)
     return rows, shots
 
 
@@ -6403,6 +6766,9 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
+    def decide(self, rows: list[dict], first: int) -> None:
+        """Settle what holds for all rows, whose first has this number; UserError where it cannot be."""
+
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
 
@@ -6452,13 +6818,14 @@ def mean_values(records: list[list[dict]], directions: dict | None = None) -> di
 
 
 def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
-    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples; None of fewer than k usable."""
     values = {f"pass@{k}": [] for k in ks}
     for outs in records:
         passed = [r["metrics"].get(metric) for r in outs]
         usable = [x for x in passed if x is not None]
         for k in ks:
-            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+            too_few = len(usable) < k <= len(outs) or not usable
+            values[f"pass@{k}"].append(None if too_few else pass_at_k(len(usable), int(sum(usable)), k))
     return {name: Values(x) for name, x in values.items()}
 
 
@@ -6513,7 +6880,7 @@ class Math(Task):
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
         extracted = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
         metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in extracted.items()}
-        verified, answer = grader.math_score(text, gold), grader.final_answer(text)
+        verified, answer = grader.math_score(text, gold, user_text(self.prompt(row))), grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
         reason += " (cut off)" * (out["finish"] == "length")
@@ -6567,8 +6934,7 @@ class Code(Task):
 
     def record(self, verdict, job: dict) -> dict:
         """The record of one program; tests that cannot be used do not count."""
-        usable = verdict.status not in ("no_tests", "invalid_tests")
-        passed = float(verdict.all_passed) if usable else None
+        passed = float(verdict.all_passed) if verdict.usable else None
         reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
 
@@ -6614,6 +6980,7 @@ class Perplexity(Task):
         names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
         text = self.require(row, names)
         need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")
+        check_unicode(text)
         return text
 
     def check_row(self, row):
@@ -6641,6 +7008,18 @@ class Perplexity(Task):
         return perplexities | {"bits_per_byte": bits}
 
 
+def readings(gold, choices: list[str]) -> dict[str, int]:
+    """The choice that an answer without a label may mean, by each reading: its text or its position.
+
+    Returns {reading: index}.
+    """
+    place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+    if isinstance(gold, str):
+        place = int(gold) if gold.isdecimal() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+    indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+    return {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+
+
 class MultipleChoice(Task):
     """The most likely of the choices."""
 
@@ -6650,8 +7029,10 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one."""
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
+
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
         choices, labels = self.require(row, CHOICE_COLUMNS), None
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
@@ -6662,14 +7043,27 @@ class MultipleChoice(Task):
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
-            return choices, labels.index(gold)
-        if isinstance(gold, str) and gold in choices:
-            return choices, choices.index(gold)
-        if isinstance(gold, str):
-            gold = int(gold) if gold.isdigit() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
-        valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
-        need(valid, f"got answer {gold!r} for {len(choices)} choices; expected an index from 0, a letter, or the text")
-        return choices, gold
+            return choices, {"text": labels.index(gold), "place": labels.index(gold)}
+        indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, rows, first):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for row in rows]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        texts, gold = self.choices_and_readings(rows[unsure])[0], self.require(rows[unsure], GOLD_COLUMNS)
+        got = f"row {first + unsure}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
         return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
@@ -6837,9 +7231,9 @@ class ResultCache:
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob(f"{kind}-{name}.*.jsonl")):
             self.read(path)
-        if ranks()[1] > 1:
+        if world()[1] > 1:
             gather_rows([None])  # all have read before one writes
-        self.file = (folder / f"{kind}-{name}.{ranks()[0]}.jsonl").open("a", encoding="utf-8")
+        self.file = (folder / f"{kind}-{name}.{world()[0]}.jsonl").open("a", encoding="utf-8")
         if self.file.tell():
             self.file.write("\n")  # ends a line that a kill cut short
 
@@ -6865,7 +7259,7 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     """(outputs of all requests in order, how many came from the cache); shared out over the processes."""
     from tqdm import tqdm
 
-    cache, (rank, size) = ResultCache(config, model, kind), ranks()
+    cache, (rank, size) = ResultCache(config, model, kind), world()
     keys = [r.key() for r in requests]
     waiting = {key: r for key, r in zip(keys, requests, strict=True) if key not in cache.rows}
     reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())
@@ -7138,14 +7532,13 @@ class LocalModel:
         started = time.perf_counter()
         self.model, self.tokenizer, commit = self.load(source)
         self.parameters = sum(p.numel() for p in self.model.parameters())
-        folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
-        self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
+        sources = dict.fromkeys([source, base_of(source, config.base_model)])  # an adapter's base may change under it
+        self.hash = "-".join(fingerprint(x) if Path(x).is_dir() else f"{x}@{commit}" for x in sources)
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
         limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
         limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
         self.max_length = next(int(x) for x in limits if x)
-        ends = self.model.generation_config.eos_token_id
-        self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
+        self.eos_ids = ending_ids(self.model.generation_config.eos_token_id, self.tokenizer)
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
@@ -7476,7 +7869,7 @@ def answered(config: Config, task: Task, model, rows: list[dict], shots: list[di
     outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
     parts = iter(outputs)
     grouped = [[next(parts) for _ in group] for group in nested]
-    records = task.score(rows, grouped) if ranks()[0] == 0 else []
+    records = task.score(rows, grouped) if world()[0] == 0 else []
     return rows, prompts, records, {"prompts_cut": cut, "from_cache": reused}
 
 
@@ -7484,7 +7877,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
     """(results of one task, its samples); nothing on other processes than the first."""
     done = task.play(model, rows) if task.plays else answered(config, task, model, rows, shots)
     rows, prompts, records, counts = done
-    if ranks()[0] != 0:
+    if world()[0] != 0:
         return {}, []
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
     named, values = prompts if config.completion_column else rows, task.values_of(records)
@@ -7526,7 +7919,7 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
     report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
     report |= {"tasks": results}
-    if ranks()[0] == 0:
+    if world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
@@ -7593,7 +7986,7 @@ def run(config: Config) -> int:
     for model in open_models(config):
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
-    if ranks()[0] == 0:
+    if world()[0] == 0:
         if len(reports) == 2:
             print_comparison(*reports, config)
         tell(f"report {folder}")

@@ -12,13 +12,13 @@
     nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
 The versions come from one table, each row with its date and source (--list prints it). A CUDA version without a row is
-refused. Beside the Dockerfile stands its .dockerignore; existing files stay as they are unless --force is given.
+refused. A .dockerignore is written beside the Dockerfile; existing files stay unchanged without --force.
 
 In the image: pinned packages in layers ordered by how often they change, cache mounts, an ordinary user, a health check
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.
 
-Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside of verl's image, which
-compile for hours; other versions than those of the table: edit the written file.
+Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside verl's image, because they
+compile for hours; versions that are not in the table: edit the written file.
 
     python scripts/generate_dockerfile.py --cuda cpu
     python scripts/generate_dockerfile.py --style trl --compose --devcontainer --output docker/Dockerfile
@@ -28,12 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         49-74  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
-#         77-80  bundle    Where this bundle and its embedded model, data and rewards lie
-#        83-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
-#       218-246  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       249-666  plan      What an image holds: a row of the table of versions that fit together, and further packages
-#       669-866  command   The files beside the Dockerfile, and the command line
+#         49-74  messages  Errors that a user can fix, each with its exit code, and messages on stderr
+#         77-80  bundle    Paths of this bundle and of its embedded model, data and rewards
+#        83-220  dialect   Names of settings: ours, the pages' and TRL's. A program accepts every name with the same …
+#       223-251  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       254-671  plan      Contents of an image: a row of the table of compatible versions, and further packages
+#       674-871  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -129,6 +129,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),

@@ -22,7 +22,7 @@ that speak before the model loads, greedy held-out evaluation, metrics and sampl
 survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
-rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
 
 Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 
@@ -37,54 +37,56 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       141-230  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       233-273  bundle            Where this bundle and its embedded model, data and rewards lie
-#       276-431  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       434-628  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       631-912  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       915-979  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      982-1199  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1202-1314  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1317-1553  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1556-1774  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1777-1950  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1953-2035  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2038-2120  prompts           Prompts as token ids, for training and held out
-#     2123-2329  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2332-2592  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2595-2827  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2830-2984  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2987-3213  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3216-3356  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3359-3421  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3424-3679  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3682-3836  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3839-4009  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4012-4166  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4169-4491  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4494-4616  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4619-4680  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4683-4689  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4692-4773  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4776-4851  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4854-4872  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4875-5137  memory            The memory that a run will need, from the shape of its networks
-#     5140-5344  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5347-5431  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5434-5553  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5556-5598  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5601-5633  run check         What diagnose.py says of a run that is under way, and at its end
-#     5636-5704  summary           summary.json and the lines at the end of a run
-#     5707-5891  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5894-5913  paired tests      Intervals, paired tests, pass@k
-#     5916-6158  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6161-6290  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6293-6488  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6491-6665  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     6668-6789  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6792-7051  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7054-7159  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7162-7405  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#       145-234  messages          Errors that a user can fix, each with its exit code, and messages on stderr
+#       237-277  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       280-440  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       443-637  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       640-939  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#      942-1007  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1010-1227  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1230-1343  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1346-1591  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1594-1666  stated answers    Where a text states its final answer: marks and phrases in six languages, and the …
+#     1669-1804  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1807-2080  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2083-2256  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2259-2345  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2348-2432  prompts           Prompts as token ids, for training and held out
+#     2435-2641  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2644-2904  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2907-3149  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3152-3306  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3309-3535  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3538-3678  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3681-3743  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     3746-4001  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4004-4158  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4161-4333  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4336-4490  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4493-4829  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4832-4954  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     4957-5018  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5021-5027  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5030-5111  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5114-5187  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5190-5208  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5211-5473  memory            The memory that a run will need, from the shape of its networks
+#     5476-5680  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5683-5767  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5770-5889  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5892-5934  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     5937-5969  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5972-6040  summary           summary.json and the lines at the end of a run
+#     6043-6227  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6230-6249  paired tests      Intervals, paired tests, pass@k
+#     6252-6494  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6497-6615  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6618-6815  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6818-6988  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     6991-7112  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7115-7364  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7367-7472  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7475-7719  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -111,10 +113,12 @@ import json
 import locale
 import logging
 import math
+import numbers
 import os
 import platform
 import random
 import re
+import reprlib
 import shlex
 import shutil
 import signal
@@ -131,7 +135,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -322,6 +326,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -635,6 +644,7 @@ TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGT
 STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
@@ -658,6 +668,8 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+        return 0, 1
     import torch.distributed as dist
 
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
@@ -719,6 +731,21 @@ def wait_passively() -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+def use_huge_pages() -> None:
+    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+
+    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
+    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    """
+    if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
+        return
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+    if mallopt:
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
 class CpuThreads:
@@ -787,7 +814,7 @@ THREADS = CpuThreads()
 
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
-    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+    return world()[1] > 1
 
 
 @contextlib.contextmanager
@@ -853,10 +880,10 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends the run at once.
+    """Lets the step under way finish after SIGTERM or SIGINT; a second signal ends the run at once.
 
-    It does so by KeyboardInterrupt, and where a reward swallows that, some seconds later. Under torchrun, which kills
-    soon after SIGTERM, a step is left before its update, once there is an earlier one to save.
+    The second raises KeyboardInterrupt; if a reward swallows it, the process exits after GRACE_S. torchrun kills soon
+    after SIGTERM, so under it the step is left before its update if an earlier one can be saved.
     """
 
     current = None  # the one that has the signals
@@ -886,9 +913,9 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signum = signum
         if self.leaving:
-            say("stopping before the update of this step; once more to stop at once")
+            say("stopping before the update of this step; repeat the signal to stop at once")
             raise StopRequested(signum)
-        say("stopping after this step; once more to stop at once")
+        say("stopping after this step; repeat the signal to stop at once")
 
     def agreed(self) -> int:
         """The signal that any process got, 0 for none."""
@@ -916,7 +943,7 @@ def note_long_step(seconds: float) -> bool:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
 
     What the user has set stays.
 
@@ -924,6 +951,7 @@ def quiet_environment(vllm: bool = False) -> None:
         vllm: samples in this process; its memory pool does not work with segments that grow.
     """
     wait_passively()
+    use_huge_pages()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
     if not vllm and not any(name in os.environ for name in names):
         os.environ[names[0]] = "expandable_segments:True"
@@ -934,8 +962,8 @@ def quiet_environment(vllm: bool = False) -> None:
 
 def exit_code(
     run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
+    mend: str = "fix it and try --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -1305,7 +1333,8 @@ def is_dialogue(text) -> bool:
 
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
+    marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -1534,6 +1563,13 @@ def prompt_of(row: dict, column: str, where: str):
     return row[column]
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1548,30 +1584,261 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
+
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1585,6 +1852,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -1595,14 +1881,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -1673,6 +1957,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -1713,59 +2012,66 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
-def warn_odd_answers(source: str, rows: list[dict]) -> None:
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, total, ends = Counter(), len(asked), 0
-    warn_odd_answers(source, [row for row, _ in asked])
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
-    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
-    if ends:
-        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
-    if answered:
-        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    found = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+    )
+    for flags, what in found:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {what}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
@@ -1952,9 +2258,9 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
-NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
 PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
-    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
@@ -1982,6 +2288,12 @@ def mirrored(asked: str) -> str:
     return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
 
 
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
     """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
@@ -2003,12 +2315,10 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected several prompts and a larger number, as all rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of a prompt stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
-    trained = {asked for asked, _ in {*tasks} - drawn}
-    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+    also = of_swapped([task[0] for task in tasks if task in drawn], {asked for asked, _ in {*tasks} - drawn})
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -2041,10 +2351,12 @@ RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward ge
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -2097,13 +2409,13 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows, held_out = load(config, tokenizer, config.data), []
+def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, compared by `check`."""
+    rows, held_out = load_prompts(config, tokenizer, config.data), []
     if config.hold_out:
         rows, held_out = hold_out(config, rows)
     elif source := held_out_source(config):
-        held_out = load(config, tokenizer, source)
+        held_out = load_prompts(config, tokenizer, source)
     evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated
@@ -2505,7 +2817,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -2558,7 +2870,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -2768,6 +3080,16 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
     return scores
 
 
+def is_scored(sample: dict) -> bool:
+    """Whether some reward applies to a sample; the score of one without any says nothing."""
+    return any(value is not None for value in sample["rewards"].values())
+
+
+def known_scores(samples: list[dict]) -> list[float]:
+    """The scores of those samples to which some reward applies."""
+    return [s["score"] for s in samples if is_scored(s)]
+
+
 @functools.cache
 def say_once(text: str) -> None:
     """`say` a text the first time."""
@@ -2831,7 +3153,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
+HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 class EnvironmentFault(UserError):
@@ -3479,7 +3801,7 @@ class TurnBridge:
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
@@ -3574,10 +3896,10 @@ class TurnBridge:
             seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
             for part in (thinks, visible):
                 if "".join(part.split()) not in "".join(said.split()):
@@ -3711,7 +4033,7 @@ class Conversation:
     turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
     score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
     calls: int = 0  # of tools, those that cannot be read included
-    failures: int = 0  # calls that came to an error
+    failures: int = 0  # calls that ended in an error
     seconds: float = 0.0  # in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself
@@ -3864,7 +4186,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with the text that reset appends; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
@@ -3960,7 +4282,9 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is not None:
+        if conversation.score is None:  # not applicable, whatever its turns earned
+            conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
+        else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
@@ -4238,7 +4562,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -4455,6 +4779,11 @@ def shaped_network(config: BaseConfig, source: str):
         raise load_error(config, source, error) from error
 
 
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
 def token_count(tokenizer, eos_ids: list[int]) -> int:
     """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
     return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
@@ -4482,8 +4811,17 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError for a prompt with a token that the model has no embedding of."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max(max(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    """Raise UserError if prompt and completion exceed the model's positions, or a token has no embedding."""
+    check_tokens(models, rows)
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
@@ -4611,7 +4949,7 @@ class SyncCheck:
         if not gap <= most:
             raise StaleSamplerError(
                 f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
-                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                f"expected at most {most:g} at this precision if weights and temperature agree; try {self.advice}, "
                 "or --check_sync 0 if the sampler is meant to be another"
             )
 
@@ -4724,7 +5062,7 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
     (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
@@ -4793,9 +5131,7 @@ class RunSettings(BaseConfig):
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
-    )
+    reward_retries: int = setting(2, "retries after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True)
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -4809,17 +5145,17 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+        "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
@@ -5257,7 +5593,7 @@ def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, s
         return True, f"{sizes.text(config)}: {of}"
     smaller = copy.copy(asked)
     if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
-        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
+        advice = f"try {sizes.text(smaller)}, the values chosen if you leave these settings out"
         return True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}"
     advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
     return (
@@ -5355,7 +5691,7 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
     """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
 
     A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
-    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
+    piece is decoded after the one before it, as some tokenizers drop a space at the beginning of a text.
     """
     lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
     for end in range(1, len(ids) + 1):
@@ -5516,7 +5852,7 @@ def check_folder(config: BaseConfig) -> bool:
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
-    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
+    need(config.resume, f"{got}; try --resume to continue, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -5591,10 +5927,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
 
 
@@ -5827,14 +6163,14 @@ class RunLog:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
-        """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
+        """Move the bar to a step, with the reward and the speed where it is measured, or the KL to the teacher."""
         if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            speed = metrics.get("rollout/tokens_per_s")
+            pace = "" if speed is None else f", {speed:.0f} tokens/s"
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}{pace}", refresh=False)
         elif "time/update" in metrics:
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
-        if "rollout/tokens_per_s" in metrics:
-            self.bar.update()
+        self.bar.update(step - self.bar.n)
 
     def samples(self, step: int, kind: str, samples: list[dict]) -> None:
         """Append a few samples to samples.jsonl."""
@@ -5891,7 +6227,7 @@ def is_sampled(step: int, every: int) -> bool:
     return is_due(step, every) or (bool(every) and step in (1, 3))
 
 
-# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+# ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -5933,13 +6269,13 @@ class Config(TrainerSettings):
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
-    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
-    stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
-    environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
+    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
+    environment: str = setting("", "FILE.py:Class for several turns, whose methods are tools or which replies")
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
     tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
@@ -5957,7 +6293,7 @@ class Config(TrainerSettings):
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
-    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory, colocate", positive=True, free=True)
+    vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
@@ -5969,19 +6305,19 @@ class Config(TrainerSettings):
     epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
-    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
+    mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
-    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
+    optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     dtype: str = setting(
-        "", "of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
+        "", "dtype of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
     )
-    use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
@@ -6160,17 +6496,6 @@ def fill_in(config: Config, parameters: int) -> Config:
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
 
-TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
-
-
-def load_task(config: Config, tokenizer, source: str) -> list[dict]:
-    """Rows of `load_prompts`, without the columns that TRL gives a reward itself."""
-    rows = load_prompts(config, tokenizer, source)
-    for row in rows:
-        for name in TRL_EXTRAS:
-            row["columns"].pop(name, None)
-    return rows
-
 
 def left_tokenizer(config: Config):
     """The model's tokenizer, padding on the left."""
@@ -6291,6 +6616,8 @@ def trl_config(config: Config, steps: int):
 
 
 # ------------------------------------------------------------------------ rewards (src/programs/grpo_train/rewards.py)
+
+TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
 @dataclass
@@ -6477,7 +6804,7 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
-        raise UserError(f"got a reward whose state_dict is no JSON ({error}); expected numbers, text, lists") from error
+        raise UserError(f"got a state_dict that is not JSON ({error}); expected numbers, text, lists") from error
     scorer.enter(stages[0])
     return scorer, stages
 
@@ -6503,12 +6830,6 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
     for stage in stages:
         stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
     scorer.enter(stages[0])
-
-
-def end_ids_of(config: Config, tokenizer) -> list[int]:
-    """The tokens that end an answer, as TRL has them, without the weights."""
-    ids = generation_settings(base_of(config.model)).eos_token_id
-    return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
 def check_sampling_apart(trainer) -> None:
@@ -6655,7 +6976,9 @@ def evaluate(
     for name in goal.weights:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    metrics |= accuracy_figures(samples) | {"eval/score": statistics.fmean(s["score"] for s in samples)}
+    metrics |= accuracy_figures(samples)
+    if scores := known_scores(samples):
+        metrics["eval/score"] = statistics.fmean(scores)
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
     metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if setup:
@@ -6879,16 +7202,6 @@ def our_metrics(logs: dict) -> dict:
     return {names[key]: logs[key] for key in ours}
 
 
-class TrlLog(RunLog):
-    """The log of TRL's run."""
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar to a step, with the reward beside it."""
-        if "reward/mean" in metrics:
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-        self.bar.update(step - self.bar.n)
-
-
 class GrpoRun:
     """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
 
@@ -7038,7 +7351,7 @@ class GrpoRun:
         self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
-            raise RewardError(f"{got}; expected numbers; try another look at the columns that it reads")
+            raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
 def make_callback(run: GrpoRun):
@@ -7204,7 +7517,7 @@ def prepare_run(config: Config) -> Prepared:
     environments = load_environments(config.environment) if config.environment else None
     if environments:
         check_chat_template(config, tokenizer)
-    rows, held_out = load_splits(config, tokenizer, load_task)
+    rows, held_out = load_splits(config, tokenizer)
     scorer, stages = load_stages(config, rows)
     if environments:
         let_environments_score(config, environments, scorer, stages)
@@ -7212,7 +7525,8 @@ def prepare_run(config: Config) -> Prepared:
         scorer.check_columns(row)
     if environments:
         check_environment_rows(environments, rows + held_out)
-        setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+        ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
+        setup = make_play_setup(config, tokenizer, ends, environments)
         sources = ((rows, config.data), (held_out, "held-out prompts"))
         rows, held_out = (playable_rows(config, setup, of, name, "max_prompt_length") for of, name in sources)
         scorer.rows = rows
@@ -7345,7 +7659,7 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    run.log, run.stop = TrlLog(config, start, plan.steps, report_to=[]), StopRequest()
+    run.log, run.stop = RunLog(config, start, plan.steps, report_to=[]), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -7356,7 +7670,7 @@ def train(config: Config) -> int:
         run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
-            say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
+            say(f"stopped by signal {run.signum} after step {step}; continue with --resume")
             return 128 + run.signum
         summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
@@ -7380,7 +7694,7 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            say(f"saved step {step}; mend the fault and go on with --resume")
+            say(f"saved step {step}; fix the fault and continue with --resume")
         raise
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost

@@ -5,16 +5,16 @@
 # requires-python = ">=3.11"
 # dependencies = ["math-verify[antlr4_13_2]>=0.8,<1"]
 # ///
-"""Grade mathematical answers: the final answer of a completion against a gold answer, bounded in time always.
+"""Grade mathematical answers: the final answer of a completion against a gold answer, always within a time limit.
 
-Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
-(integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of
-0.25 s a comparison and 1 s an item hold in threads and in async code. The worker needs about 2 s of processor time to
-start; it starts beside the first item, and the first one that needs it waits for it.
+Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points. The rest (integrals,
+sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s a
+comparison and 1 s an item hold in threads and in async code. The worker takes about 2 s of processor time to start; it
+starts with the first item, and the first item that needs it waits.
 Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
 
-What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
-but an answer. Two different final answers, a box that is cut off, and lists of guesses pay nothing.
+What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is nothing but
+an answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
 
 Deliberately left out: taking the last number of a text for its answer, which pays for repeating the prompt.
 
@@ -25,16 +25,17 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#         61-84  answer marks    Final answers that worked solutions mark by a last line `#### 42`
-#        87-187  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       190-409  vocabulary      Patterns, names and units; texts brought into one form
-#       412-785  values          Reading answers: expressions at sample points, and the structures around them
-#       788-969  worker          The worker that asks math-verify, within its time
-#      972-1098  equality        Equality of values and of answers
-#     1101-1258  answers         The answer of a completion, and of a row
-#     1261-1349  command         The score of a completion, and the command line
+#        64-184  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       187-322  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       325-564  vocabulary      Patterns, names and units; texts brought into one form
+#       567-946  values          Reading answers: expressions at sample points, and the structures around them
+#      949-1130  worker          The worker that asks math-verify, within its time
+#     1133-1301  equality        Equality of values and of answers
+#     1304-1448  answers         The answer of a completion, and of a row
+#     1451-1539  command         The score of a completion, and the command line
 
 import argparse
+import ast
 import cmath
 import contextlib
 import contextvars
@@ -43,6 +44,8 @@ import importlib.util
 import itertools
 import json
 import math
+import numbers
+import operator
 import os
 import re
 import selectors
@@ -58,33 +61,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
-
-HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
-HEADING = re.compile(
-    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
-    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
-)
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
-    if mark[0][0] != "#":
-        return False
-    line, _, below = text[mark.start() + 4 :].partition("\n")
-    line = line.strip(" \t*_")
-    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
-    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or the whole text."""
-    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
-    return (answers[-1] if answers else text).strip()
-
-
-# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
@@ -147,6 +124,11 @@ _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
 
 
 @functools.lru_cache(256)
@@ -165,20 +147,35 @@ def has_mark(text: str) -> bool:
     return next(marks(text), None) is not None
 
 
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
 def with_point(text: str) -> str:
     """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", ungrouped(text))
+
+
+def with_euros(text: str, other: str) -> str:
+    """A text that is 12,50 alone, its comma as a point, where the other one is an amount in euros."""
+    amount = re.search(r"€|\bEUR\b", other) and re.fullmatch(r"\D*\d+(?:(?:[.,]|\{,\})\d\d?)?\D*", other)
+    return re.sub(r"^([\s$-]*\d+)(?:,|\{,\})(\d\d?[\s$]*)$", r"\1.\2", text) if amount else text
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and behind it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def corrected(text: str) -> str:
-    """What stands behind the last "Wait, no," that an answer follows; without one, the text."""
+    """What stands after the last "Wait, no," that an answer follows; without one, the text."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
         stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
@@ -187,14 +184,153 @@ def corrected(text: str) -> str:
     return text
 
 
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
+_AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
 _UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
-# a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
+# a unit in brackets, and a remark after one: 9 (apples), 12 [cm], 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
 )
@@ -207,7 +343,7 @@ _CLEAN = [
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point behind it either
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point after it either
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -221,6 +357,8 @@ _CLEAN = [
         ),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
+        (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
+        (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<=\w) plus (?=\w)", "+"),
@@ -256,9 +394,14 @@ _CLEAN = [
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
-        (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
+        (
+            r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
+            lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
+        ),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
+        (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
+        (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
     )
 ]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
@@ -304,12 +447,15 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£|¥ yen yuan 元 円 块|₹ rupee|¢ cent|degree deg 度|rad radian|"
-        "% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "degree deg 度|rad radian|% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
+_OF_ONE_KIND = (  # so that 2 hours and 30 minutes are one quantity
+    "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
+).split("|")
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
@@ -323,7 +469,8 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(
-    r"####|[。！？]|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
+    r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
@@ -331,6 +478,13 @@ _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|
 def _radians(function, *angle) -> str:
     """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
     return f"{function}({next(filter(None, angle))}*π/180)"
+
+
+def _compound(text: str) -> str:
+    """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
+    parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
+    known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
+    return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
 
 
 def _repeating(whole, start, cycle) -> str:
@@ -347,7 +501,7 @@ def _unit(m: re.Match) -> str:
 
 
 def _remark(m: re.Match) -> str:
-    """A unit without the remark behind it; one that takes it back stays."""
+    """A unit without the remark after it; one that takes it back stays."""
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
@@ -369,6 +523,7 @@ def _clean(text: str) -> str:
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
         text = unicodedata.normalize("NFKC", text).translate(_FOLD)
+    text = ungrouped(text)
     for old, new in _CLEAN:
         text = old.sub(new, text)
     if "(" in text or "[" in text:
@@ -410,6 +565,8 @@ def _cheap(src: str) -> bool:
 
 
 # ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
+
+_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # of a part of an answer
 
 
 class _Refused(Exception):
@@ -480,17 +637,8 @@ class _Reader:
                 value = Fraction(math.factorial(int(value)))
                 continue
             right = self.read(3 if sign == "^" else level)
-            value = (
-                value + right
-                if sign == "+"
-                else value - right
-                if sign == "-"
-                else value / right
-                if sign == "/"
-                else self.power(value, right)
-                if sign == "^"
-                else value * right
-            )
+            known = {"+": operator.add, "-": operator.sub, "/": operator.truediv, "^": self.power}
+            value = known.get(sign, operator.mul)(value, right)
         self.depth -= 1
         return value
 
@@ -636,6 +784,8 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
+            return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
     if len(sides := text.split("≈")) > 1:
         return _rounded(text, sides, down)._replace(src=bare)
@@ -763,26 +913,37 @@ def _value(text: str) -> _Value:
         clean == "R" and re.search(r"\\mathbb|ℝ", text)
     ):
         return _read("(-∞,∞)")
-    if letter := _choice(clean):
-        return _Value("letter", letter, letter)
-    return _read(clean)
+    if choice := _choice(clean):
+        return _Value("letter", *choice)
+    return _read(_with_labels(clean))
 
 
-def _choice(clean: str) -> str | None:
-    """The letter of `C`, `(C)`, `C) 12 apples`; None for (x + 1)^2 and (a)(b), which are expressions."""
+def _with_labels(clean: str) -> str:
+    """Labelled parts with labels in brackets and commas between: `a) 12 b. 5` is `(a) 12, (b) 5`; else the text."""
+    start, *labelled = _LABEL.split(clean)
+    labels, parts = labelled[::2], [re.sub(r"[,;\s]+(?:and)?\s*$", "", part) for part in labelled[1::2]]
+    plain = all(re.search(r"\w", part) and not re.search(r"[-+*/^=]$", part) for part in parts)
+    if start or len(labels) < 2 or len({*labels}) < len(labels) or not plain:
+        return clean
+    return ", ".join(f"({label}) {part}" for label, part in zip(labels, parts, strict=True))
+
+
+def _choice(clean: str) -> tuple[str, str] | None:
+    """The letter of `C`, `(C)`, `C) 12 apples`, and its text or itself; None for (x + 1)^2 and (a)(b): expressions."""
     m = _CHOICE.fullmatch(clean)
     if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
         return None
     rest = (m[4] or "").strip()
     if not rest:
-        return m[2]
+        return m[2], m[2]
     algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
     other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
-    return None if algebra or other or not m[3] or m[2].upper() > "J" else m[2]
+    other = other or (m[2].islower() and re.search(r"(?<![\w(])\(?[a-j](?:\)|[.:] )", rest))  # a) 12 b) 5
+    return None if algebra or other or not m[3] or m[2].upper() > "J" else (m[2], rest)
 
 
 def _words(value: _Value) -> str:
-    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
+    return re.sub(r"\b(?:the|an?)\b(?!\.)|[\s{}.,;!?'\"]", "", value.data.casefold())
 
 
 # ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
@@ -971,6 +1132,9 @@ def _serve(out) -> None:
 
 # --------------------------------------------------------------------- equality (src/programs/math_grader/equality.py)
 
+_RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
+_SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
+
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
     """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
@@ -1044,6 +1208,16 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     return False
 
 
+def _span(value: _Value) -> _Value:
+    """A range such as 10-20 kg, a date or a score as a tuple of numbers with the unit; another value as it is."""
+    m = _RANGE.fullmatch(value.src)
+    if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
+        return value
+    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    ends = [_value(sign + with_point(number.strip(f"%{sign}")) + unit) for number in numbers]
+    return _Value("seq", ("(", "-", ends), value.src)
+
+
 def _proportional(p: list, q: list) -> bool:
     """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
     ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
@@ -1063,6 +1237,9 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
         same = bare or (open_a, close_a) == (open_g, close_g)
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
+    units = {v.unit for v in right}
+    if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
+        return False  # 2, 30 for 2 hours 30 minutes
     left, right = list(left), list(right)
     for x in list(left):
         for y in right:
@@ -1077,19 +1254,45 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     return True
 
 
+def _is_prose(value: _Value) -> bool:
+    parts = value.data[2] if value.kind == "seq" else value.data if value.kind in ("either", "all") else ()
+    return value.kind in ("text", "bad") or any(map(_is_prose, parts))
+
+
+def _agree(answer: str, gold: str) -> bool:
+    """Whether the texts behind one letter may be one option: not two values, nor texts without a common word or number.
+
+    >>> _agree("It increases", "increases"), _agree("World War 2", "World War 1"), _agree("Babbage", "Darwin")
+    (True, False, False)
+    """
+    if (same := math_equal(answer, gold)) or not (_is_prose(_value(answer)) or _is_prose(_value(gold))):
+        return same is not False
+    texts = (re.sub(r"[{}\\^_'’]|(?<=\d),(?=\d{3})", "", text.casefold()) for text in (answer, gold))
+    left, right = ({*re.findall(r"\d+(?:\.\d+)?(?!\w)|\w+", text)} - _SMALL_WORDS for text in texts)
+    numbers = [{word for word in words if word[0].isdigit()} for words in (left, right)]
+    return not (all(numbers) and numbers[0].isdisjoint(numbers[1])) and (
+        not left.isdisjoint(right) or max(len(left), len(right)) > 8
+    )
+
+
 def math_equal(answer: str, gold: str) -> bool | None:
     """Whether two final answers are the same; None if the gold answer cannot be read.
 
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
-    g, a = _value(gold), _value(answer)
+    g, a = _value(with_euros(gold, answer)), _value(with_euros(answer, gold))
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None
-    if "letter" in (a.kind, g.kind):
-        if a.kind == g.kind:
-            return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
-        a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if a.kind == g.kind == "letter":
+        same = a.data == g.data or (a.data.upper() == g.data and g.data < "K")
+        if not same or a.src == a.data or g.src == g.data:
+            return same
+        return _agree(a.src, g.src)
+    a, g = (_value(v.src) if v.kind == "letter" and v.src != v.data else v for v in (a, g))
+    a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if a.kind != "num" or len(a.data) == 1:  # 10-20 is no difference, 5 - 3 xy is one
+        a, g = (_span(a), span) if (span := _span(g)) != g else (a, g)
     if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
         a = _value(with_point(answer))
     todo: list = []
@@ -1099,25 +1302,6 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 
 # ----------------------------------------------------------------------- answers (src/programs/math_grader/answers.py)
-
-
-def _boxes(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
-    while m := re.compile(r"\\(?:boxed|fbox)(?![a-z])\s*(?:\{|([\w-]+)|)").search(text, at):
-        depth, at = 1, m.end()
-        if not m[0].endswith("{"):
-            found.append(m[1] or "")
-            continue
-        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, at):
-            depth += (brace[0] == "{") - (brace[0] == "}")
-            if not depth:
-                break
-        if depth:
-            return None
-        found.append(text[at : brace.start()])
-        at = brace.end()
-    return found
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1133,16 +1317,16 @@ def _statement(text: str, m: re.Match) -> str:
 def final_answer(text: str) -> str | None:
     """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
 
-    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
+    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
     tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
-    boxes = _boxes(tail)
+    boxes = boxes_in(tail)
     cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
-    tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     said = itertools.islice(marks(tail), 500)
@@ -1166,10 +1350,11 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal, perhaps with a reason behind it; a sum to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason after it; a sum to be worked out may be the prompt's."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
-    sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"(?<=\d) ?[A-Za-z].*", "", sums) if value.unit else sums  # cm^2
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
         return None
     if value.kind == "num" and isinstance(value.data[0], Fraction):
@@ -1184,7 +1369,7 @@ def gold_answer(gold: Any) -> str | None:
     if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
         return None
     text = str(gold).strip()
-    boxes = _boxes(text)
+    boxes = boxes_in(text)
     if boxes is None:
         return None
     return (boxes[-1] if boxes else marked_gold(text)) or None
@@ -1214,6 +1399,9 @@ def _is_result(side: str, has_unit: bool, task: str) -> bool:
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 
 
+_FORM = re.compile(
+    r"(?i)\b(?:prime|factor(?!s? of)|as (?:an? )?(?:product|power)|powers? of\b|scientific|exponent|standard form)"
+)
 _SLASH = re.compile(r"\\frac\{((?:[^{}+-]|\{[^{}]*\})+)\}\{(\w+|√\{\w+\})\}")
 
 
@@ -1250,6 +1438,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     else:
         plain, gold, value = _bare(answer), _bare(expected), _value(answer)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
+        if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
+            expression = _FORM.search(prompt)
         forms = [*_orders(plain)] if expression else []
     if gold in forms:
         return False
@@ -1270,7 +1460,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """
     _WORKER.ensure()
     with one_item():
-        scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+        scores = [_score(text, one, prompt) for one in accepted(gold)]
         return max((score for score in scores if score is not None), default=None)
 
 
@@ -1284,7 +1474,7 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     if equal is False and (short := without_words(answer)) != answer:
         answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
-        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
+        formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
         if not formula and _worked_out(expected, ""):
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])

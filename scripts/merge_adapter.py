@@ -9,13 +9,13 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. Log-probs of base + adapter and of
-the merged model are compared before it is written; then it is loaded again, and compared once more. stdout has one
-JSON object with what was measured.
+The folder gets weights, tokenizer, chat template and the base's generation config. The script compares log-probs of
+base + adapter with those of the merged model before it writes, and again after it has loaded the written folder. stdout
+has one JSON object with the measurements.
 
 Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
-base, which would round the update away in part (name the one that it was made from), and a GPU: it takes the memory of
-the model in fp32.
+base, which would round part of the update away (name the model that it was made from), and GPUs. The model in fp32 must
+fit in CPU memory.
 
     python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
     python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
@@ -24,15 +24,15 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#         54-97  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       100-103  bundle         Where this bundle and its embedded model, data and rewards lie
-#       106-238  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
-#       241-269  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       272-290  processes      The processes of a run: torch at first use, device, threads, sums, rows dealt out and …
-#       293-315  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       318-464  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       467-498  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
-#       501-643  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#         54-97  messages       Errors that a user can fix, each with its exit code, and messages on stderr
+#       100-103  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       106-243  dialect        Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       246-274  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       277-295  processes      The processes of a run: torch at first use, device, threads, sums, distributing rows, …
+#       298-320  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       323-469  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       472-503  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       506-648  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -152,6 +152,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -370,7 +375,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -620,7 +625,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
-    parser.add_argument("--dtype", choices=[*DTYPES], help="of the written weights (default: what the base declares)")
+    parser.add_argument("--dtype", choices=[*DTYPES], help="dtype of the weights (default: what the base declares)")
     return parser
 
 

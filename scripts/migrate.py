@@ -7,12 +7,12 @@
 # ///
 """Make an old TRL script or verl job run on today's packages, as the same run.
 
-The new file is the old one, edited in place; nothing of it is run but by --check. Each changed line is a line of the
-table: what it says, the version that changed it, why, and what today's package would do without it. Defaults that
-changed are written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today stands
-at the top. Without --from the version is found by a pin, or by the names that the file uses.
+The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
+text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today is at the top.
+Without --from, the version comes from a pin, or from the names that the file uses.
 
-Deliberately left out: main modules of verl's recipes, which are named; values that bash computes.
+Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
 
     python scripts/migrate.py train.py --from trl==0.14 --out new.py            # a script, or a notebook
     python scripts/migrate.py train.py --from trl==0.14 --check --data rows.jsonl  # one step of it, on the CPU
@@ -23,27 +23,28 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#         80-85  file text      Texts that are files beside their room, such as a page's style; a built script has …
-#        88-127  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       130-134  bundle         Where this bundle and its embedded model, data and rewards lie
-#       137-495  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       498-715  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       718-806  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      809-1011  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1014-1100  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1103-1339  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
-#     1342-2233  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2236-2614  edits          Edits of a text at its places, each with the line of the table that says why
-#     2617-2675  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2678-2945  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2948-3050  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     3053-3382  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3385-3461  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3464-3665  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3668-3710  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3713-3938  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3941-4091  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4094-4309  command        The command line: what is read, what is written, what is said
+#         83-88  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#        91-130  messages          Errors that a user can fix, each with its exit code, and messages on stderr
+#       133-137  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       140-538  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       541-758  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#       761-849  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      852-1054  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1057-1157  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     1160-1198  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     1201-1437  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     1440-2337  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2340-2924  edits             Edits at places of a text, each with its line of the table
+#     2927-2999  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3002-3341  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3344-3446  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3449-3837  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3840-3916  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3919-4162  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4165-4209  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4212-4552  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4555-4705  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4708-4938  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -58,6 +59,7 @@ import importlib.util
 import io
 import itertools
 import json
+import math
 import operator
 import os
 import re
@@ -73,6 +75,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -139,7 +142,8 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+DEFS = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = DEFS | ast.Lambda
 OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
 MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
@@ -194,7 +198,7 @@ class PythonSource:
                 self.notebook = json.loads(text)
                 self.cells = [c for c in self.notebook["cells"] if c["cell_type"] == "code"]
             except (ValueError, LookupError, TypeError) as error:
-                got = f"got {name}, which is no notebook ({error})"
+                got = f"got {name}, which is not a notebook ({error})"
                 raise UserError(f"{got}; expected one; try it in Jupyter") from None
             sources = ["".join(cell["source"]) for cell in self.cells]
             self.text, shown = "\n".join(sources), "\n".join(map(without_magics, sources))
@@ -276,23 +280,40 @@ class PythonSource:
         names = {name for node in self.nodes for name in names_changed_by(node)}
         return names - {*self.imports, *self.definitions}
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
-        """What a name stands for where it is read; None where that depends on what runs before."""
-        inner: ast.AST = node
+    def binder(self, name: str, place: ast.AST) -> ast.AST | None:
+        """The statement, loop or function that binds a name where it is read; None if there is none."""
+        inner = place
         while here := self.parents.get(inner):
             body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
             for statement in reversed(body[: body.index(inner)]):
-                if node.id in bindings(statement):
-                    return assigned_to(statement, node.id)
-            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
-                return None
+                if name in bindings(statement):
+                    return statement
+            if isinstance(here, ast.For | ast.While) and name in bindings(here):
+                return here
             if isinstance(here, FUNCTIONS) and inner is not here.args:
-                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
-                    return self.passed(here, node.id)
-                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
-                    return None
+                if any(name in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return here
             inner = here
-        return self.constants.get(node.id)
+        return None
+
+    def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
+        """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
+        first, last = sorted(x.lineno for x in (old, new))
+        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
+        others = {name for x in between for name in names_changed_by(x)}
+        if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
+            others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """The value of a name where it is read; None if it depends on what runs before."""
+        binder = self.binder(node.id, node)
+        if binder is None:
+            return self.constants.get(node.id)
+        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
+            return self.passed(binder, node.id)
+        return assigned_to(binder, node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -350,26 +371,48 @@ class PythonSource:
             pass
         return node
 
+    def is_object(self, node: ast.expr, made: ast.expr) -> bool:
+        """Whether an expression is the object that another makes, or that a name of the same function stands for."""
+        if isinstance(made, NAMED) and isinstance(node, NAMED):  # made at run time
+            return self.code(node) == self.code(made) and self.around(node, DEFS) is self.around(made, DEFS)
+        return self.origin(node) is made
+
+    @cached_property
+    def stores(self) -> list[tuple[ast.expr, str | None]]:
+        """Attributes and items that are set or deleted, each with its name where the statement is `x.name = value`."""
+        stores = []
+        for node in [x for x in self.nodes if isinstance(x, ast.Attribute | ast.Subscript)]:
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+            is_alone = getattr(self.parents[node], "targets", None) == [node] and isinstance(node.ctx, ast.Store)
+            if not isinstance(node.ctx, ast.Load):
+                stores.append((node, name if is_alone and isinstance(name, str) else None))
+        return stores
+
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
         found = []
-        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
-            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
-            if isinstance(name, str) and self.origin(target.value) is made:
+        for target, name in self.stores:
+            if name and self.is_object(target.value, made):
+                statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+                block = self.parents[statement]
+                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
+                place = self.span(statement)
+                found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
         return found
 
+    def blocks(self, node: ast.AST) -> list[ast.AST]:
+        """All nodes around a node."""
+        return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
+
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
-        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        """`setattr(config, …)`, `vars(config).update(…)`, `config.x += 1`, `d[key] = …` on the object that is made."""
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
-        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
-        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
+        objects += [(target, target.value) for target, name in self.stores if not name]
+        parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
+        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -1040,11 +1083,15 @@ TODAY = {
         (GONE, "leaving it out"),
     ),
     f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
-    "reward_model": (IGNORED, "the section reward"),
+    "reward_model": (IGNORED, "the section reward, whose model vLLM or SGLang serves"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
     "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
     "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    **{
+        f"reward_model.{name}": (IGNORED, f"reward.reward_model.{name}")
+        for name in ("rollout", "enable_resource_pool", "n_gpus_per_node", "nnodes")
+    },
     "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
     "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
     "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
@@ -1057,20 +1104,30 @@ TODAY = {
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
     "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
     "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
+    "data.datagen": (GONE, "a data set class of your own: data.custom_cls.path and name"),
     **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
     "data.reward_fn_key": (IGNORED, "the column data_source"),
     "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
     f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
     f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
     f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.multi_turn.completion_callback": (GONE, "an agent loop of your own"),
+    **dict.fromkeys(
+        (f"{ROLLOUT}.skip", f"{ROLLOUT}.skip_rollout", f"{ROLLOUT}.skip_dump_dir"),
+        (GONE, "the section skip.rollout, whose steps are a list"),
+    ),
     f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
     f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ROLLOUT}.name=sglang_async": ("refuses it at the start", f"{ROLLOUT}.name=sglang"),
     f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
     f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
     f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
     "critic.model.fsdp_config": (GONE, "critic.fsdp"),
     "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.remove_previous_ckpt_in_save=true": (
+        GONE,
+        "trainer.max_actor_ckpt_to_keep=1 and trainer.max_critic_ckpt_to_keep=1",
+    ),
     "trainer.balance_batch=false": (IGNORED, "leaving it out"),
     "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
     "ray_init": (GONE, "ray_kwargs.ray_init"),
@@ -1098,6 +1155,47 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
+
+
+# --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
+
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
+COUNTS = (  # what is computed with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
+
+
+def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
+    """Compose verl's configuration from {override: origin}: (configuration or None, a finding if Hydra refuses one)."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
+    try:
+        for text, source in overrides.items():
+            got = f"{text} (from {source})"
+            OverridesParser.create().parse_override(text)
+        got = "overrides"
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose(name, overrides=[*overrides]), []
+    except (HydraException, ValueError) as error:
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+
+
+def missing_values(composed) -> list[str]:
+    """Keys without a value, and counts that are no integers."""
+    from omegaconf import OmegaConf
+
+    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
+    if missing:
+        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
+    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 # ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
@@ -1816,7 +1914,8 @@ TRL_CHANGES = """\
 "dataset_num_proc":[{"since":"0.10", "default":null}, {"since":"0.25", "gone":true}],
 "disable_dropout":[{"since":"0.11", "default":true}], "ds3_gather_for_generation":[{"since":"0.14", "default":true}],
 "generation_kwargs":[{"since":"0.23", "default":null}], "gpu_memory_utilization":[{"since":"0.17", "default":0.55},
-{"since":"0.23", "default":null}, {"since":"0.25", "gone":true}], "gradient_checkpointing":[{"since":"0.10",
+{"since":"0.23", "default":null}, {"since":"0.25", "gone":true,
+"renamed":"vllm_gpu_memory_utilization"}], "gradient_checkpointing":[{"since":"0.10",
 "default":false}, {"since":"0.22", "default":true}], "judge":[{"since":"0.12", "default":null}, {"since":"1.1",
 "gone":true}], "learning_rate":[{"since":"0.10", "default":5e-05}, {"since":"0.11", "default":5e-07}],
 "logging_steps":[{"since":"0.10", "default":500}, {"since":"0.19", "default":10}],
@@ -2123,22 +2222,26 @@ NAMES_TEXT = r"""{
 "tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep", "use_mps_device",
 "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
 "wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
-["average_tokens_across_devices", "dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
+["dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
 "include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "report_to",
 "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
-{"judge": "a reward function that asks the judge", "model_init": "model=", "teacher_model_server_url":
-"trl.experimental.server_distillation", "use_teacher_server": "trl.experimental.server_distillation"}, "gone_names":
+{"adafactor": "optim=\"adafactor\"", "judge": "a reward function that asks the judge", "model_init": "model=",
+"teacher_model_server_url": "trl.experimental.server_distillation",
+"use_teacher_server": "trl.experimental.server_distillation"}, "gone_names":
 {"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
 "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig", "AutoModelForCausalLMWithValueHead":
 "scripts/ppo_train.py, which has its own value head", "ConstantLengthDataset":
 "packing=True with packing_strategy='wrapped'", "DPODataCollatorWithPadding": "leaving data_collator out",
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
-"LengthSampler": "random.randint", "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"LengthSampler": "random.randint", "FDivergenceType": "leaving the import out",
+"SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
+"AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
 ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":
-["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}, "signs": {"num_generations": "GRPOConfig",
+["seed"], "batch_size": ["batch_size"], "group_size": ["rloo_k"]}, "signs": {"num_generations": "GRPOConfig",
 "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
 "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "of_loading": {"torch_dtype": ["dtype", "{}"],
 "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
@@ -2151,8 +2254,8 @@ NAMES_TEXT = r"""{
 "actor_rollout_ref.rollout.load_format", "actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode",
 "critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size",
 "trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
-"main_generation": "verl.trainer.main_generation_server, with its own keys", "main_eval":
-"verl.trainer.main_eval of today, by hand"}}
+"main_generation": "verl.trainer.main_generation_server, with its own keys",
+"main_eval": "verl.trainer.main_eval of today, by hand"}}
 """
 NAMES = json.loads(NAMES_TEXT)
 ABSENT = object()  # the default of a setting that a version does not have
@@ -2230,7 +2333,8 @@ def since_of(config: str, name: str, version: str) -> str:
     later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
     later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
-    return later[0] if later else newest("trl")
+    gone = gone_entry(config, name).get("since", newest("trl"))
+    return later[0] if later else f"transformers {gone}" if base else gone
 
 
 # ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
@@ -2238,7 +2342,7 @@ def since_of(config: str, name: str, version: str) -> str:
 BY_HAND = r"""{
 "batch": {
   "what": "GRPO's batch", "since": "0.15",
-  "why": "sizes of batches counted prompts, each with num_generations completions",
+  "why": "batch sizes counted prompts, each with num_generations completions",
   "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
 "temperature": {
@@ -2247,10 +2351,15 @@ BY_HAND = r"""{
   "otherwise": "log-probs divided by it", "as_before": "temperature=1.0, generation_kwargs={\"temperature\": …}",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
 "top_k": {
-  "what": "top-k where nothing is said", "since": "0.16",
-  "why": "transformers, not vLLM, samples from 50 tokens where nothing is said",
+  "what": "top-k if unset", "since": "0.16",
+  "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
   "otherwise": "all tokens", "as_before": "top_k=50",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
+"top_k_online": {
+  "what": "OnlineDPO's top-k", "since": "0.23",
+  "why": "it sampled from 50 tokens; vLLM, from 0.23 on, from all",
+  "otherwise": "all tokens", "as_before": "top_k=50",
+  "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284; 0.23.1: line 563, where None is left out"},
 "top_k_none": {
   "since": "0.27",
   "why": "None was all tokens",
@@ -2275,53 +2384,79 @@ BY_HAND = r"""{
   "why": "the KL was k3 alone",
   "otherwise": "k3 times the importance ratio",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
-  "configs": ["GRPOConfig"], "before": "0.26", "when": "beta",
+  "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"],
   "setting": "use_bias_correction_kl", "value": "False"},
 "vllm_correction": {
   "what": "samples of vLLM", "since": "0.23",
   "why": "samples of vLLM were trained on as if the trainer had drawn them",
   "otherwise": "weights of sequences outside the bound are 0",
   "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting",
-  "configs": ["GRPOConfig"], "before": "0.23", "when": "use_vllm",
+  "configs": ["GRPOConfig"], "before": "0.23", "when": ["use_vllm"],
   "setting": "vllm_importance_sampling_correction", "value": "False"},
 "vllm_correction_mode": {
   "since": "0.26",
   "why": "weights were bounded token by token",
   "otherwise": "sequence_mask",
   "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541",
-  "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26", "when": "use_vllm",
+  "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26", "when": ["use_vllm"],
   "setting": "vllm_importance_sampling_mode", "value": "\"token_truncate\""},
 "vllm_server": {
   "since": "0.18",
   "why": "vLLM was a server",
   "otherwise": "colocate",
   "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627",
-  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "when": "use_vllm",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "when": ["use_vllm"],
   "setting": "vllm_mode", "value": "\"server\""},
 "padding": {
   "what": "padding in the loss", "since": "0.15",
-  "why": "left pads were tokens to the loss's model: the same only where a batch's prompts have one length",
+  "why": "the loss's forward pass did not mask left pads: the same only if a batch's prompts have one length",
   "otherwise": "masked",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432",
-  "configs": ["GRPOConfig"], "before": "0.15"},
+  "configs": ["GRPOConfig"], "before": "0.15",
+  "same_if": "a batch's prompts have one length"},
 "shuffled": {
   "what": "GRPO's micro-batches", "since": "0.18",
-  "why": "a micro-batch held whole groups; a step of several now shuffles completions over them: another mean in bnpo",
+  "why": "a micro-batch held whole groups; now a step's completions are shuffled, which changes bnpo's mean",
   "otherwise": "shuffled",
   "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
-  "configs": ["GRPOConfig"], "before": "0.18"},
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "losses": ["bnpo", null]},
 "spread": {
   "what": "GRPO's metric `reward_std`", "since": "0.27",
   "why": "the metric reward_std was the mean of the groups' deviations; now it is the deviation of all rewards",
   "otherwise": "the deviation of all rewards",
   "source": "TRL 0.27.0 trl/trainer/grpo_trainer.py:2078; 0.26.0: line 1975",
   "configs": ["GRPOConfig"], "before": "0.27"},
+"window": {
+  "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`", "since": "1.9",
+  "why": "dapo, cispo and vespo divided the loss by the tokens of all steps_per_generation micro-batches",
+  "otherwise": "by those of gradient_accumulation_steps micro-batches",
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140",
+  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9",
+  "when": ["steps_per_generation", "generation_batch_size"],
+  "losses": ["dapo", "cispo", "vespo"],
+  "same_if": "steps_per_generation is gradient_accumulation_steps"},
+"truncated": {
+  "what": "GRPO's divisor with `mask_truncated_completions`", "since": "1.9",
+  "why": "dapo, cispo and vespo divided the loss by the tokens of truncated completions, too",
+  "otherwise": "by those that are trained on",
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427",
+  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
+  "losses": ["dapo", "cispo", "vespo"],
+  "same_if": "no completion is truncated"},
+"unscored": {
+  "what": "completions without any reward", "since": "1.6",
+  "why": "a completion for which every reward is None counted as 0; it is now left out of its group",
+  "otherwise": "left out of the group",
+  "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6", "text": "append\\(None\\)|return None|None for|else None",
+  "same_if": "each completion has a reward"},
 "end_tokens": {
   "what": "the end of GRPO's completions", "since": "1.15",
   "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
-  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15"},
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15",
+  "same_if": "the model has one end token"},
 "one_device": {
   "what": "the device of a model given by name", "since": "0.26",
   "why": "a model given by name was on one GPU; device_map \"auto\" now splits it over all that one process sees",
@@ -2333,12 +2468,81 @@ BY_HAND = r"""{
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
   "otherwise": "loaded from the model's path",
   "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
-  "configs": ["GRPOConfig"], "before": "0.18", "when": "beta"},
+  "configs": ["GRPOConfig"], "before": "0.18", "when": ["beta"]},
 "prompts": {
   "what": "long prompts", "since": "0.28",
-  "why": "prompts were cut on the left, to 512 tokens before 0.26 where nothing was said",
+  "why": "prompts were cut on the left, to 512 tokens if unset (GRPO and RLOO: before 0.26)",
   "otherwise": "whole prompts",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
+"plain_prompts": {
+  "what": "special tokens of prompts", "since": "0.26",
+  "why": "prompts of plain text got no special tokens, such as BOS",
+  "otherwise": "special tokens",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:378; 0.25.1: line 1304"},
+"cut_rows": {
+  "what": "DPO's long rows", "since": "0.12",
+  "why": "in a row longer than max_length, the prompt was cut to max_prompt_length (128), then the answers",
+  "otherwise": "the whole row is cut at max_length",
+  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:208"},
+"smoothing": {
+  "what": "`label_smoothing` of DPO's sigmoid", "since": "0.29",
+  "why": "sigmoid smoothed its labels (conservative DPO); now robust, exo_pair and aot alone read label_smoothing",
+  "otherwise": "ignored",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1152; 0.29.1 has -logsigmoid alone",
+  "configs": ["DPOConfig"], "before": "0.29", "when": ["label_smoothing"], "losses": ["sigmoid"],
+  "shown": "label_smoothing", "nearest": "loss_type=\"robust\", or a subclass with its own loss"},
+"running_mean": {
+  "what": "DPO's bco_pair", "since": "0.29",
+  "why": "bco_pair subtracted the running mean of the rewards",
+  "otherwise": "subtracts nothing",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean",
+  "configs": ["DPOConfig"], "before": "0.29", "losses": ["bco_pair"],
+  "shown": "loss_type=\"bco_pair\"", "nearest": "as it is, without the mean"},
+"exo_smoothing": {
+  "since": "0.29",
+  "why": "exo_pair took 0.001 where label_smoothing was 0",
+  "otherwise": "ValueError",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1169",
+  "configs": ["DPOConfig"], "before": "0.29", "unless": "label_smoothing", "losses": ["exo_pair"],
+  "setting": "label_smoothing", "value": "1e-3"},
+"alpha": {
+  "what": "`f_alpha_divergence_coef`", "since": "0.29",
+  "why": "the coefficient a had the exponent -a; now a - 1",
+  "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369"},
+"kept_start": {
+  "since": "0.14",
+  "why": "truncation_mode was not read: rows longer than max_length kept their start",
+  "otherwise": "its end by keep_end",
+  "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255",
+  "configs": ["DPOConfig"], "first": "0.12", "before": "0.14", "when": ["max_length"],
+  "setting": "truncation_mode", "value": "\"keep_start\""},
+"tokens_of_devices": {
+  "since": "0.12",
+  "why": "each GPU averaged over its own tokens",
+  "otherwise": "the mean over the tokens of all GPUs",
+  "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices",
+  "configs": ["SFTConfig"], "before": "0.12",
+  "setting": "average_tokens_across_devices", "value": "False"},
+"mixture": {
+  "what": "GKD's `beta` other than 0.5", "since": "0.16",
+  "why": "beta weighed the student in the mixture, and 1 - beta the teacher; now the other way round",
+  "otherwise": "another divergence", "as_before": "beta=1.0 for 0.0, beta=0.0 for 1.0",
+  "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta"},
+"gkd_devices": {
+  "since": "1.7",
+  "why": "each GPU averaged over its own tokens",
+  "otherwise": "the mean over the tokens of all GPUs",
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295",
+  "configs": ["GKDConfig"], "before": "1.7", "unless": "average_tokens_across_devices",
+  "setting": "average_tokens_across_devices", "value": "False"},
+"gkd_steps": {
+  "what": "GKD's gradient accumulation", "since": "1.7",
+  "why": "GKD averaged each micro-batch over its own tokens; now over those of the step's micro-batches",
+  "otherwise": "over the tokens of the step",
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295",
+  "configs": ["GKDConfig"], "before": "1.7",
+  "same_if": "gradient_accumulation_steps is 1"},
 "rloo": {
   "what": "RLOO", "since": "0.22",
   "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
@@ -2346,14 +2550,14 @@ BY_HAND = r"""{
   "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
 "dpo_length": {
   "what": "DPO's length", "since": "0.12",
-  "why": "512 tokens where nothing was said",
+  "why": "512 tokens if unset",
   "otherwise": "1024",
   "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
   "configs": ["DPOConfig"], "before": "0.12", "unless": "max_length",
   "setting": "max_length", "value": "512"},
 "kto_length": {
   "since": "0.14",
-  "why": "512 tokens where nothing was said",
+  "why": "512 tokens if unset",
   "otherwise": "1024",
   "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488",
   "configs": ["KTOConfig"], "before": "0.14", "unless": "max_length",
@@ -2363,18 +2567,19 @@ BY_HAND = r"""{
   "why": "in a row longer than max_length, the prompt was first cut to max_prompt_length; shorter rows are as before",
   "otherwise": "answers are cut, or the row is left out",
   "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
-  "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27"},
+  "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27",
+  "same_if": "no row is longer than max_length"},
 "wrapped": {
   "what": "SFT's packing", "since": "0.19",
   "why": "packing cut one long text into pieces",
   "otherwise": "bfd",
   "source": "TRL 0.18.2 trl/data_utils.py:475",
-  "configs": ["SFTConfig", "GKDConfig"], "before": "0.19", "when": "packing",
+  "configs": ["SFTConfig", "GKDConfig"], "before": "0.19", "when": ["packing"],
   "setting": "packing_strategy", "value": "\"wrapped\""},
 "end_token": {
   "what": "the end of SFT's texts", "since": "0.16",
   "why": "texts got no end token",
-  "otherwise": "an end token behind each",
+  "otherwise": "an end token after each",
   "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
 "dropout": {
   "since": "0.14",
@@ -2384,7 +2589,7 @@ BY_HAND = r"""{
   "configs": ["RewardConfig"], "before": "0.14", "unless": "disable_dropout",
   "setting": "disable_dropout", "value": "False"},
 "precision": {
-  "what": "precision where nothing is said", "since": "transformers 5.0",
+  "what": "precision if unset", "since": "transformers 5.0",
   "why": "weights were loaded as float32, quantised ones as float16",
   "otherwise": "that of the checkpoint", "as_before": "dtype=\"float32\"",
   "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
@@ -2402,7 +2607,7 @@ BY_HAND = r"""{
   "setting": "actor_rollout_ref.actor.clip_ratio_c", "value": "1000000000.0"},
 "data_seed": {
   "package": "verl", "what": "order of the rows", "since": "0.6",
-  "why": "the order of the rows had the seed 1",
+  "why": "the rows were shuffled with seed 1",
   "otherwise": "another order in each run",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
   "before": "0.6",
@@ -2410,30 +2615,115 @@ BY_HAND = r"""{
 "overlong": {
   "package": "verl", "what": "overlong prompts", "since": "0.3",
   "why": "overlong prompts were left out",
-  "otherwise": "an error",
+  "otherwise": "cut on the left",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469",
   "before": "0.3",
   "setting": "data.filter_overlong_prompts", "value": "True"},
 "micro_batch": {
-  "package": "verl", "what": "ppo_micro_batch_size and its like", "since": "0.4",
+  "package": "verl", "what": "ppo_micro_batch_size and similar keys", "since": "0.4",
   "why": "it counted all GPUs of the job, divided by their number",
   "otherwise": "deprecated", "as_before": "the keys that end with _per_gpu",
   "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
 "token_mean": {
-  "package": "verl", "what": "token-mean", "since": "0.7",
-  "why": "token-mean was over a micro-batch: the same only where a mini-batch is one of them, on one GPU",
-  "otherwise": "over the mini-batch",
-  "source": "verl 0.6.1 verl/trainer/ppo/core_algos.py",
-  "before": "0.7"},
+  "package": "verl", "what": "token-mean", "since": "0.8",
+  "why": "it averaged the tokens of a micro-batch, then the micro-batches of all GPUs; no setting does that today",
+  "otherwise": "over all tokens of the mini-batch",
+  "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:307; 0.7.1 verl/workers/actor/dp_actor.py:585"},
+"token_mean_of_row": {
+  "package": "verl", "since": "0.8",
+  "why": "with one row a micro-batch, token-mean averaged the tokens of each row, then the rows",
+  "otherwise": "token-mean over all tokens of the mini-batch",
+  "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:307; 0.7.1 verl/workers/actor/dp_actor.py:585"},
+"gspo_mean": {
+  "package": "verl", "what": "the mean of gspo's loss", "since": "0.9",
+  "why": "gspo's loss was seq-mean-token-mean whatever loss_agg_mode said; only KL and entropy terms took that",
+  "otherwise": "loss_agg_mode",
+  "as_before": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+  "source": "verl 0.8.0 verl/trainer/ppo/core_algos.py, compute_policy_loss_gspo"},
+"geo_mean": {
+  "package": "verl", "what": "the size of geo_mean's loss", "since": "0.8",
+  "why": "geo_mean's loss was the mean over the micro-batches of a GPU; now it is their sum",
+  "otherwise": "the sum of the micro-batches",
+  "source": "verl 0.7.1 verl/workers/actor/dp_actor.py:585; 0.9.1 trainer/ppo/core_algos.py:2000"},
+"response_length": {
+  "package": "verl", "what": "the divisor of seq-mean-token-sum-norm", "since": "0.9",
+  "why": "the divisor was max_response_length",
+  "otherwise": "the longest response of each micro-batch",
+  "as_before": "actor_rollout_ref.actor.loss_scale_factor=MAX_RESPONSE_LENGTH",
+  "source": "verl 0.8.0 verl/workers/utils/padding.py:49; 0.9.1: line 118"},
+"sum_of_rows": {
+  "package": "verl", "since": "0.9",
+  "why": "it divided the sum of a micro-batch by max_response_length, not by the number of its rows",
+  "otherwise": "the mean of rows / the longest response",
+  "source": "verl 0.4.1 verl/trainer/ppo/core_algos.py:549; 0.6.1: line 800"},
+"reference_dtype": {
+  "package": "verl", "what": "the reference's weights", "since": "0.6",
+  "why": "the reference was loaded in bfloat16",
+  "otherwise": "fp32",
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248",
+  "before": "0.6", "when": "reference",
+  "setting": "actor_rollout_ref.ref.fsdp_config.model_dtype", "value": "bf16"},
+"reward_engine": {
+  "package": "verl", "what": "the reward model", "since": "0.7",
+  "why": "FSDP ran the reward model; now a server does",
+  "otherwise": "an error: the server has to be named", "as_before": "reward.reward_model.rollout.name=vllm",
+  "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml"},
+"reward_text": {
+  "package": "verl", "what": "the text that a reward sees", "since": "0.3",
+  "why": "a reward saw prompt and response with special tokens; it now sees the response alone, without them",
+  "otherwise": "the response without special tokens",
+  "source": "verl 0.2.0.post2 verl/workers/reward_manager/naive.py:54; 0.9.1: reward_loop/reward_manager/naive.py:54",
+  "before": "0.3",
+  "same_if": "the reward reads no prompt and no special tokens"},
+"speed": {
+  "package": "verl", "since": "0.9",
+  "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
+  "otherwise": "today's defaults",
+  "source": "the configurations of both versions; verl 0.6.1 workers/rollout/vllm_rollout/vllm_async_server.py:155",
+  "before": "0.9"},
+"long_prompts": {
+  "package": "verl", "what": "prompts longer than `data.max_prompt_length`", "since": "0.8",
+  "why": "a prompt longer than data.max_prompt_length stopped the run; it is now cut on the left",
+  "otherwise": "cut on the left, with a warning",
+  "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:294; 0.9.1 verl/experimental/agent_loop/agent_loop.py:445",
+  "first": "0.3", "before": "0.7", "unless": ["data.filter_overlong_prompts", "data.truncation"]},
 "sft_length": {
-  "what": "SFT's length", "since": "0.13",
-  "why": "the length was the model's longest, at most 1024: the same where the model has 1024 positions",
+  "what": "SFT's length", "since": "0.15",
+  "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
   "otherwise": "1024", "as_before": "max_length",
-  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307",
-  "configs": ["SFTConfig"], "before": "0.13", "unless": "max_seq_length"},
+  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242",
+  "configs": ["SFTConfig"], "first": "0.10", "before": "0.15", "unless": "max_seq_length",
+  "same_if": "the model has 1024 positions"},
+"sft_whole": {
+  "since": "0.10",
+  "why": "texts were cut at the tokenizer's model_max_length alone",
+  "otherwise": "1024",
+  "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used",
+  "configs": ["SFTConfig"], "before": "0.10", "unless": "max_seq_length",
+  "setting": "max_length", "value": "None"},
+"special_tokens": {
+  "since": "0.15",
+  "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
+  "otherwise": "ignored",
+  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275",
+  "configs": ["SFTConfig"], "before": "0.15", "when": ["dataset_kwargs"]},
+"reward_texts": {
+  "what": "the texts of RewardTrainer", "since": "0.24",
+  "why": "plain texts got no end token, and a column prompt was left out",
+  "otherwise": "prompt, answer and an end token",
+  "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705",
+  "configs": ["RewardConfig"], "before": "0.24",
+  "same_if": "texts are chats, without a column prompt"},
+"dpo_texts": {
+  "what": "DPO's tokens", "since": "0.29",
+  "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
+  "otherwise": "together; BOS and end token for plain texts only",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809",
+  "configs": ["DPOConfig"], "before": "0.29",
+  "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
 "end_token_of_chat": {
   "since": "0.17",
-  "why": "messages got an end token behind a chat template that ends with another one, as with a line break",
+  "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
   "otherwise": "none",
   "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521",
   "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
@@ -2449,12 +2739,12 @@ BY_HAND = r"""{
   "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
   "otherwise": "",
   "source": "the config of that version, which has vllm_device",
-  "configs": ["GRPOConfig"], "before": "0.16", "when": "use_vllm"},
+  "configs": ["GRPOConfig"], "before": "0.16", "when": ["use_vllm"]},
 "distillation_loss": {
   "since": "1.9", "otherwise": "over the whole vocabulary",
   "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
   "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263",
-  "configs": ["DistillationConfig"], "before": "1.9", "when": "loss_top_k"},
+  "configs": ["DistillationConfig"], "before": "1.9", "when": ["loss_top_k"]},
 "dropout_kto": {
   "since": "0.12",
   "why": "dropout was on",
@@ -2464,6 +2754,8 @@ BY_HAND = r"""{
   "setting": "disable_dropout", "value": "False"}
 }
 """
+RULES = json.loads(BY_HAND)
+UNSURE = " (set in a branch)"  # stands behind the name of such a setting where its source is asked for
 
 
 @dataclass(frozen=True)
@@ -2485,13 +2777,16 @@ class Change:
 
 def by_hand(name: str, text: str, rule: str) -> Change:
     """A line of the table by a rule of by_hand.json."""
-    entry = json.loads(BY_HAND)[rule]
-    return Change(name, text, *(entry[key] for key in ("since", "why", "otherwise", "source")))
+    return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
+
+
+def reason(rule: str) -> str:
+    return RULES[rule]["why"]
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules with a setting or a note that hold for a version of a package."""
-    rules = [(rule, entry) for rule, entry in json.loads(BY_HAND).items() if entry.get("package", "trl") == package]
+    rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
     at = numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
@@ -2513,6 +2808,7 @@ class Report:
     edits: list[Edit] = field(default_factory=list)
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)  # of the notes: where the run is the same
 
     def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
         edit = Edit(start, end, text, change)
@@ -2528,6 +2824,11 @@ class Report:
         if text not in self.notes:
             self.notes.append(text)
 
+    def note_rule(self, entry: dict) -> None:
+        self.note(entry["why"])
+        if "same_if" in entry and entry["same_if"] not in self.conditions:
+            self.conditions.append(entry["same_if"])
+
     def rows(self, place) -> list[dict]:
         """The table, in the order of the file; `place` gives the line of an offset."""
         ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
@@ -2536,11 +2837,18 @@ class Report:
 
 
 def edited(text: str, edits: list[Edit]) -> str:
-    """The text with the edits; those at one place follow one another."""
-    parts, at = [], 0
+    """The text with the edits; those at one place follow one another, and only cuts may overlap.
+
+    Raises:
+        UserError: a text would stand in the place of another one's part.
+    """
+    parts, at, before = [], 0, ""
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at and (edit.text or before):
+            got = f"got two changes of {text[edit.start : at].strip()!r}; expected one, so nothing was written"
+            raise UserError(f"{got}; try one of them by hand, then migrate.py again")
         parts += [text[at : edit.start], edit.text]
-        at = max(at, edit.end)
+        at, before = max(at, edit.end), edit.text
     return "".join(parts) + text[at:]
 
 
@@ -2561,12 +2869,14 @@ def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, 
     """Rename, replace or cut the arguments that a plan names, wherever they stand."""
     last = {argument.name: source.code(argument.value) for argument in given}
     for argument in [argument for argument in given if argument.name in plan]:
-        change = plan[argument.name]
-        value = source.code(argument.value) if change.text == last[argument.name] else change.text or ""
-        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
+        change, name, own = plan[argument.name], argument.name, source.code(argument.value)
+        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
             text = "pass" * argument.is_statement
+        elif change.text in (last[name], name + UNSURE):  # the name alone, as another edit may be inside the value
+            start = source.text.rindex(name, argument.start, source.start(argument.value))
+            place, text, change = (start, start + len(name)), change.name, replace(change, text=own)
         report.edit(*place, text, change)
 
 
@@ -2631,21 +2941,26 @@ class TrlRun:
     version: str
     call: ast.Call | None
     of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings that old trainers took themselves
+    unseen_args: ast.expr | None = None  # what stands for a config that is made at run time
 
     def __post_init__(self):
         source, call = self.source, self.call
         self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
+        self.unsure: set[str] = set()  # set in a branch, or changed otherwise
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-            self.arguments = self.arguments + source.changes(call)
+        if (made := call or self.unseen_args) is not None:
+            self.arguments = self.arguments + source.changes(made)
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(made)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
-        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
+        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":
                 self.nodes.setdefault(new, node)
+                self.unsure |= {new} if name in self.unsure else set()
 
     def has(self, name: str) -> bool:
         return name in self.nodes
@@ -2655,17 +2970,26 @@ class TrlRun:
 
     def value(self, name: str):
         """A literal, the version's default, None without one, or UNKNOWN for an expression."""
-        if name not in self.nodes:
-            default = default_at(self.config, name, self.version)
-            return None if default is ABSENT else default
         try:
-            return UNKNOWN if name in self.unsure else self.source.value(self.nodes[name])
+            if name in self.unsure:
+                return UNKNOWN
+            return self.source.value(self.nodes[name]) if name in self.nodes else self.default(name)
         except (ValueError, TypeError):
             return UNKNOWN
 
+    def default(self, name: str):
+        default = default_at(self.config, name, self.version)
+        return None if default is ABSENT else default
+
     def text(self, name: str) -> str:
-        """The source of an argument, or its default as Python."""
-        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.value(name))
+        """The source of an argument, or its default as Python; one that is set in a branch is marked as such."""
+        if name in self.unsure:
+            return name + UNSURE
+        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
+
+    def place(self, name: str) -> str:
+        """Where an argument is given last."""
+        return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
         """Whether a setting is given or by default, and may be other than off."""
@@ -2681,23 +3005,38 @@ Changes = Iterator[tuple[str, Change]]
 
 
 def by_rules(run: TrlRun, report: Report) -> Changes:
-    """The settings and notes of by_hand.json that hold for this config, version and script."""
+    """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
+    here, loss = {*run.source.imports, *run.source.calls}, run.value("loss_type")
+    kinds = loss if isinstance(loss, list) else [loss]
     for rule, entry in rules_of("trl", run.version):
-        unless = entry.get("unless", "")
-        is_on = "when" not in entry or run.is_on(entry["when"])
-        if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
-            if "setting" in entry:
-                yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-            else:
-                report.note(entry["why"])
+        unless, losses = entry.get("unless", ""), entry.get("losses", kinds)
+        is_given = unless in here or (run.has(unless) and str(run.value(unless)) not in ("None", "0", "0.0"))
+        is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
+        is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
+        is_on = is_on and re.search(entry.get("text", ""), run.source.text)
+        if run.config not in entry["configs"] or not is_on or is_given:
+            continue
+        if loss is UNKNOWN and "losses" in entry:
+            shown = ", ".join(kind for kind in losses if kind)
+            report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
+        elif "setting" in entry:
+            yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
+        elif "nearest" in entry:
+            report.refuse("", entry["shown"], entry["why"], entry["nearest"])
+        else:
+            report.note_rule(entry)
+
+
+def term(text: str) -> str:
+    """An expression as part of a larger one."""
+    return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def product(run: TrlRun, first: str, second: str) -> str:
     """A product of two settings: a number where both are written as such."""
     values = run.value(first), run.value(second)
     if UNKNOWN in values or any(run.has(n) and not isinstance(run.nodes[n], ast.Constant) for n in (first, second)):
-        texts = (run.text(name) for name in (first, second))
-        return " * ".join(text if re.fullmatch(r"[\w.]+|\([^()]*\)", text) else f"({text})" for text in texts)
+        return f"{term(run.text(first))} * {term(run.text(second))}"
     return str(values[0] * values[1])
 
 
@@ -2714,19 +3053,19 @@ def batch(run: TrlRun, report: Report) -> Changes:
 
 def sampling(run: TrlRun, report: Report) -> Changes:
     """Sampling by default, log-probs that the temperature did not divide, and the server of vLLM."""
+    vllm = run.value("use_vllm")
+    top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
+    if run.config == "OnlineDPOConfig" and run.before("0.27") and not (run.before("0.14") or run.has("top_k")):
+        if run.before("0.23") or vllm is not True:
+            yield "top_k", by_hand("top_k", "50" if run.before("0.23") else top_k, "top_k_online")
     if run.config != "GRPOConfig":
         return
-    vllm = run.value("use_vllm")
     if run.before("0.16") and run.value("temperature") != 1.0:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
-        if run.has("generation_kwargs"):
-            given, is_dict = run.text("generation_kwargs"), isinstance(run.nodes["generation_kwargs"], ast.Dict)
-            kwargs = f"{kwargs[:-1]}, {given[1:] if is_dict else f'**{given}}}'}"
         yield "temperature", by_hand("temperature", "1.0", "temperature")
         yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
-        text = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
-        yield "top_k", by_hand("top_k", text, "top_k")
+        yield "top_k", by_hand("top_k", top_k, "top_k")
     elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
         yield "top_k", by_hand("top_k", "0", "top_k_none")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
@@ -2739,33 +3078,43 @@ def schedule(run: TrlRun, report: Report) -> Changes:
     since = "transformers 5.0"
     if run.has("warmup_ratio"):
         ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
-        if run.has("warmup_steps") and run.value("warmup_steps") not in (0, UNKNOWN):
+        steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
+        if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
+            why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
+            report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
+        elif steps:
             yield "warmup_ratio", Change("warmup_ratio", None, since, "warmup_steps won over it")
-        elif ratio is not UNKNOWN and ratio >= 1:
-            report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
             if run.has("warmup_steps"):  # one argument for both
-                text = text if run.value("warmup_steps") == 0 else f"{run.text('warmup_steps')} or {text}"
                 yield "warmup_steps", Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
             yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
     if run.has("group_by_length"):
         given, on, off = run.text("group_by_length"), '"group_by_length"', '"random"'
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
         yield "group_by_length", Change("train_sampling_strategy", text, since, "its new name")
-    if run.has("adafactor"):
-        given, optim = run.text("adafactor"), run.text("optim")
-        text = '"adafactor"' if given == "True" else f'"adafactor" if {given} else {optim}'
-        is_cut = given == "False" or (run.has("optim") and "adafactor" not in run.unsure)
-        if is_cut and given != "False":
-            yield "optim", Change("optim", text, since, "adafactor won over it")
-        name, why = ("adafactor", "optim says it") if is_cut else ("optim", "its new name")
-        yield "adafactor", Change(name, None if is_cut else text, since, why)
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
-    """DPO: the SFT term by its new name, a loss that is gone."""
+    """DPO: the SFT term and a loss by their new names, the coefficient of a divergence."""
     kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
-    if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
+    if run.config != "DPOConfig" or not run.before("0.29"):
+        return
+    renamed = re.sub(r"(['\"])aot_pair\1", r"\1aot_unpaired\1", shown)
+    if renamed != shown:
+        shown = renamed
+        yield "loss_type", Change("loss_type", shown, "0.29", "its new name", "ValueError")
+    elif kinds is UNKNOWN:
+        report.note("loss_type is known at run time only; if it is aot_pair: the name is gone, now aot_unpaired")
+    kind, coefficient = run.value("f_divergence_type"), f"1 - {term(run.text('f_alpha_divergence_coef'))}"
+    alpha = by_hand("f_alpha_divergence_coef", coefficient, "alpha")
+    if kind == "alpha_divergence":
+        yield alpha.name, alpha
+    elif kind is UNKNOWN:
+        instead = f"{alpha.why}: {alpha.setting}"
+        report.note(f"f_divergence_type is known at run time only; if it is alpha_divergence: {instead}")
+    if run.has("rpo_alpha") and run.value("rpo_alpha") is None:
+        yield "rpo_alpha", Change("rpo_alpha", None, "0.29", "there was no SFT term")
+    elif run.has("rpo_alpha"):
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         shown = shown[1:-1] if isinstance(kinds, list) else shown
@@ -2773,17 +3122,23 @@ def preferences(run: TrlRun, report: Report) -> Changes:
         yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
             yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
-    if run.config == "DPOConfig" and "kto_pair" in str(kinds):
-        report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
 
 def supervised(run: TrlRun, report: Report) -> Changes:
-    """SFT: a way of packing that is gone, the average over micro-batches."""
+    """SFT and GKD: a way of packing that is gone, the average over micro-batches, the mixture of two models."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
+    if run.config == "GKDConfig" and run.before("0.16") and (beta := run.value("beta")) != 0.5:
+        change = by_hand("beta", f"{1.0 - beta}" if beta in (0, 1) else "", "mixture")
+        if change.text:
+            yield "beta", change
+        else:
+            report.refuse("", f"beta={run.text('beta')}", change.why, "a subclass with that generalized_jsd_loss")
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
         report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
+    if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
+        yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
         report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
@@ -2792,8 +3147,8 @@ def supervised(run: TrlRun, report: Report) -> Changes:
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
-ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
-OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs")
+ELSEWHERE = {"warmup_ratio", "group_by_length", "rpo_alpha", *CUT}
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
 """What trainers of old versions did: a script gets the class that it needs, over its own trainer."""
@@ -2801,7 +3156,7 @@ OLD_TRAINERS = '''\
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
 
-class SampledWithCutPrompts(GRPOTrainer):
+class Sampled(GRPOTrainer):
     """Made as by TRL {version}."""
 
     def _tokenize_prompts(self, prompts):
@@ -2813,18 +3168,41 @@ class SampledWithCutPrompts(GRPOTrainer):
         return "{rows}", *parts[1:]
 
 
-class DPOWithCutPrompts(DPOTrainer):
+class LongDPO(DPOTrainer):
     """Made as by TRL {version}."""
 
-    def _prepare_dataset(self, *args, **kwargs):
-        rows = super()._prepare_dataset(*args, **kwargs)
+    def _prepare_dataset(self, rows, tokenizer, args, *rest):
+        def cut(row):
+            prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
+            longest = max(map(len, answers.values()))
+            if len(prompt) + longest > "{length}":
+                prompt = "{part}"
+            if len(prompt) + longest > "{length}":
+                answers = {key: ids[: "{length}" - "{limit}"] for key, ids in answers.items()}
+            return answers | {"prompt_ids": prompt}
+
+        args.max_length, length = None, args.max_length  # leaves out no long prompt
+        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
+        args.max_length = length
+        return rows.map(cut)
+
+
+class DPO(DPOTrainer):
+    """Made as by TRL {version}."""
+
+    def _prepare_dataset(self, rows, tokenizer, args, *rest):
+        args.max_length, length = None, args.max_length  # leaves out no long prompt
+        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
+        args.max_length = length
         return rows.map(lambda row: "{cuts}")
 
 
-class SFTWithoutEndToken(SFTTrainer):
+class SFT(SFTTrainer):
     """Made as by TRL {version}."""
 
     def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        if packing:
+            return super()._prepare_dataset(rows, tokenizer, args, packing, formatting_func, *rest)
         text = formatting_func or (lambda row: row[args.dataset_text_field])
         rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
         return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
@@ -2840,7 +3218,7 @@ def python(value) -> str:
 
 def is_same(name: str, old, new) -> bool:
     """Whether two defaults mean the same."""
-    if (type(old) is type(new) and old == new) or (isinstance(new, list) and new == [old]):
+    if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
         return True
     return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
 
@@ -2855,7 +3233,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
         new = new if new in trl_defaults(run.config) else None
-        if new and not run.in_config(new) and name not in NAMES["lossless"]:
+        if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
         same = (None, False, "", NAMES["same_values"].get(name))
@@ -2886,63 +3264,81 @@ def is_idle(run: TrlRun, name: str) -> bool:
     switch = next((switches[start] for start in switches if name.startswith(start)), None)
     if switch:
         return not run.is_on(switch)
-    if name == "optim":
-        return run.is_on("adafactor") and "adafactor" not in run.unsure
+    if name == "average_tokens_across_devices":  # the others count no tokens with it
+        return run.config != "SFTConfig"
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
     if name == "f_alpha_divergence_coef":
-        return "alpha" not in str(run.value("f_divergence_type")).lower()
+        return run.value("f_divergence_type") != "alpha_divergence"
     return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: what becomes of it}, with those to add."""
     plan = given_changes(run, report) | default_changes(run)
-    for name, change in [pair for meaning in MEANINGS for pair in meaning(run, report)]:
-        if run.unseen and name in OF_OTHERS and change.source:
-            report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+    seen = run.call is None and run.config in run.source.calls  # calls elsewhere, which get their own
+    for meaning in MEANINGS:
+        changes = dict(meaning(run, report))
+        for name in [name for name in changes if run.unseen and name in OF_OTHERS and changes[name].source]:
+            change = changes.pop(name)
+            if not seen or name in {*run.nodes, *run.unsure}:
+                report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+        of_branch = [c for name, c in changes.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
+        for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
+            shown = ", ".join(c.setting.replace(UNSURE, "") for c in changes.values() if c.text)
+            why = f"set in a branch, or changed later: {of_branch[0].why}"
+            report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
+        plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
+    for name in [n for n in CUT if run.in_config(n) and n not in trl_defaults(run.config)]:
+        if name in run.unsure:
+            report.refuse(
+                run.place(name), name, f"set in a branch, and no trainer has {name}", "a trainer for each value"
+            )
         else:
-            plan[name] = change
-    for name in CUT:
-        if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 
 def prompt_limit(run: TrlRun):
     """(Tokens that the old version cut prompts to or None, their source)."""
-    limit = run.value("max_prompt_length")
-    if run.config == "DPOConfig" and limit is None and run.before("0.12"):
-        limit = 128
-    return (None if limit == -1 else limit), run.text("max_prompt_length") if limit is UNKNOWN else str(limit)
+    limit, default = run.value("max_prompt_length"), 0
+    if run.config == "DPOConfig" and run.before("0.12"):
+        limit, default = limit or 128, 128
+    limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
+    return limit, f"({run.text('max_prompt_length')} or {default})" if limit is UNKNOWN else str(limit)
 
 
-def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
-    """(Name's end, class) that makes prompts or texts as the old version did; None without a difference.
+def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str, Change] | None:
+    """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
     limit, shown = prompt_limit(run)
-    if run.config in SAMPLING and run.before("0.29") and (limit is not None or run.before("0.26")):
-        cut = f"({shown} or 0)" if limit is UNKNOWN else shown
-        rows = "parts[0]" if limit is None else f"[row[-{cut}:] for row in parts[0]]"
-        return class_of(run, "SampledWithCutPrompts", rows=rows, special=not run.before("0.26"))
+    if run.config in SAMPLING and run.before("0.29") and limit is not None:
+        rows, special = f"[row[-{shown}:] for row in parts[0]]", not run.before("0.26")
+        return class_of(run, "Sampled", "WithCutPrompts", "prompts", rows=rows, special=special)
+    if run.config in SAMPLING and run.before("0.26"):
+        return class_of(run, "Sampled", "WithPlainPrompts", "plain_prompts", rows="parts[0]", special=False)
+    if run.config == "DPOConfig" and run.before("0.12"):
+        length = "512" if run.value("max_length") is None else term(run.text("max_length"))
+        part = f"[:{shown}]" if run.value("truncation_mode") == "keep_start" else f"[-{shown}:]"
+        return class_of(run, "LongDPO", "WithCutRows", "cut_rows", length=length, limit=shown, part=f"prompt{part}")
     if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
         cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
         if run.value("max_completion_length") not in (None, -1):
             answer = run.text("max_completion_length")
             cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return class_of(run, "DPOWithCutPrompts", cuts=f"{{{cuts}}}")
-    if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
-        return class_of(run, "SFTWithoutEndToken")
+        return class_of(run, "DPO", "WithCutPrompts", "prompts", cuts=f"{{{cuts}}}")
+    if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
+        return class_of(run, "SFT", "WithoutEndToken", "end_token")
     return None
 
 
-def class_of(run: TrlRun, name: str, **values) -> tuple[str, str]:
+def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
     """A class of old_trainers.py with its values, without its first line."""
     text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
     text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
-    return f"With{name.partition('With')[2]}", text
+    return ending, text, by_hand(ending, "", rule)
 
 
 # --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
@@ -2959,7 +3355,7 @@ WITHOUT_UNSLOTH = (
 def is_model(source: PythonSource, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = source.name_of(owner) if owner is not None else ""
-    return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
+    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name))
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
@@ -3033,7 +3429,7 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 
 
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
+    """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
 
     TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
     """
@@ -3072,15 +3468,18 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
-def is_config(source: PythonSource, call: ast.expr | None) -> bool:
-    return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
-
-
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
     """(The call that makes the trainer's args, what stands there)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
     made = source.origin(node)
-    return (made if is_config(source, made) else None), node
+    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), "TrainingArguments"}
+    return (made if is_config else None), node
+
+
+def defaults_then(added: dict[str, Change]) -> str:
+    """What the old version had where nothing sets it."""
+    shown = ", ".join(change.setting for change in added.values())
+    return f"; where nothing sets them, the old version had {shown}" * bool(added)
 
 
 class TrlMigration:
@@ -3090,6 +3489,7 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
+        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -3105,6 +3505,8 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
+        for run, settings in self.read:
+            self.reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
@@ -3117,43 +3519,52 @@ class TrlMigration:
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
-        plan, moved = self.own_arguments(trainer, call, arguments)
+        plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
-        of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
-        run = TrlRun(source, config, self.version, made, of_trainer)
+        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
         if made is None and (node or unseen):
             run.unseen = [node or unseen[0]]
-        settings = planned(run, report) | {change.name: change for change in moved.values()}
+        settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
+            self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+            self.unseen_config(run, call, node or unseen[0], settings)
+            edit_arguments(source, run.arguments, settings, report)
+            self.read.append((run, settings))
             for name, change in moved.items():
                 nearest = f"{change.setting} in {config}"
                 report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
+                del plan[name]
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if old := old_trainer(run, takes_text):
+        if (old := old_trainer(run, takes_text)) and UNSURE in old[1]:
+            why = f"set in a branch, or changed later: {old[2].why}"
+            report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
+        elif old:
             self.insert_class(run, call, *old)
+            limit, _ = prompt_limit(run)
+            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
+                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+                report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
             rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
             mend_rewards(source, rewards if run.before("0.18") else None, report)
 
-    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument]) -> tuple[dict, dict]:
-        """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
+    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
+        """(What becomes of a trainer's own arguments, those that are the config's now, the values that won over it)."""
         is_own = self.source.code(call.func) in self.source.definitions  # it may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
-        names = {argument.name for argument in arguments}
+        of_trainer, names = {}, {argument.name for argument in arguments}
         for argument in arguments:
-            name, text = argument.name, self.source.code(argument.value)
+            name, value, text = argument.name, argument.value, self.source.code(argument.value)
             entry = entry_at(table.get(name, []), newest("trl"))
             if name == "tokenizer":  # gone from all trainers, with a warning before
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
@@ -3165,15 +3576,35 @@ class TrlMigration:
             since, new = entry["since"], entry.get("renamed") or ""
             is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
             new = new.removeprefix("args.") or name
-            plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
-            if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
-                moved[name] = Change(new, text, since, "an argument of the config now")
-            elif not is_moved and new != name and new not in names:
+            plan[name] = Change(name, None, since, f"{name} is not an argument of {trainer}")
+            if is_moved:
+                is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
+                if text != "None" and not (is_read and self.source.is_object(value.value, made)):
+                    of_trainer[new] = value
+                    if not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                        moved[name] = Change(new, text, since, "an argument of the config now")
+            elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
-            elif not is_moved and new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
+            elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
                 place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
                 self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
-        return plan, moved
+        return plan, moved, of_trainer
+
+    def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
+        """Leave arguments at their trainer that are not the same at the call of the config."""
+        source, made = self.source, run.call
+        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # of another trainer
+        for name, change in moved.items():
+            value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
+            why = "an argument of the config now, which another trainer takes too"
+            if names := ", ".join(source.rebound(value, call, made)):
+                text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
+                why = f"an argument of the config now, and {names} may be another value at {self.place(made)}, or none"
+                settings[change.name] = replace(change, text=text)
+            is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
+            if text is None or is_other:
+                self.report.refuse(source.place(source.start(value)), f"{name}={change.text}", why, nearest)
+                del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
         """Edit the call of a config, and the assignments to its attributes, once."""
@@ -3183,33 +3614,50 @@ class TrlMigration:
         self.done.add(id(run.call))
         self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
+            shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
             nearest = f"arguments of {run.config}(…)"
-            report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
+            report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
                 place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
                 report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
-        added = [name for name, change in plan.items() if not run.in_config(name) and change.text is not None]
-        spread = [k.value for k in run.call.keywords if not k.arg and source.items(k.value)[1]]
         if run.unseen:
+            added = {name: c for name, c in plan.items() if not run.in_config(name) and c.text is not None}
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            why = "made at run time: no name in it is renamed"
-            if len(spread) == 1:  # what it gives wins over the defaults then
-                start, end = source.span(spread[0])
-                for name in added:
-                    report.edit(start, start, f'{"{" * (name == added[0])}"{name}": {plan[name].text}, ', plan[name])
-                report.edit(start, start, "**" * bool(added))
-                report.edit(end, end, "}" * bool(added))
-            elif added:
-                why += f", and nothing says whether it has {', '.join(added)}, whose defaults changed"
+            why = f"made at run time: no name in it is renamed, no default written{defaults_then(added)}"
             nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
             report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
+        self.read.append((run, plan))
         if source.name_of(run.call) == "TrainingArguments":
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
+
+    def reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Settings that the script reads from a config: by a new name or their value where they are gone."""
+        source, report, made = self.source, self.report, run.call or run.unseen_args
+        cuts = [edit for edit in report.edits if not edit.text]
+        altered = {name for name, change in plan.items() if change.source and change.name == name}
+        loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
+        loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
+        for node in [x for x in loads if source.is_object(x.value, made)]:
+            (start, end), name, shown = source.span(node), node.attr, source.code(node)
+            new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
+            is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
+            if any(cut.start <= start and end <= cut.end for cut in cuts):
+                continue
+            if name in altered:
+                why = f"reads {plan[name].setting} now: {plan[name].why}"
+                report.refuse(self.place(node), shown, why, "what it was then, where it is read")
+            elif new in trl_defaults(run.config) and name != "warmup_ratio":
+                report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
+            elif is_known:
+                text = python(run.value(name))
+                report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
+            else:
+                report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -3232,47 +3680,33 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict, old: tuple | None) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look; defaults go into a parser."""
-        source, report, place = self.source, self.report, self.place(call)
-        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
+    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look."""
+        calls = sorted(self.source.calls.get(run.config, ()), key=self.source.start)
+        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        added = {name: c for name, c in settings.items() if not run.in_config(name) and c.text is not None}
         why = "made at run time: its settings cannot be seen"
-        is_file = any(source.calls.get(f"parse_{kind}") for kind in ("yaml_file", "json_file", "dict"))
-        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, []) if not is_file]
-        for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
-            statement = source.around(parser, ast.stmt)
-            name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-            added = {n: change for n, change in settings.items() if change.text is not None}
-            if name and added and id(parser) not in self.done:
-                self.done.add(id(parser))
-                why = "settings come from the command line: the old defaults are set, removed flags are not renamed"
-                start, indent = source.span(statement)[1], " " * statement.col_offset
-                text = ", ".join(change.setting for change in added.values())
-                report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")
-                for change in added.values():
-                    report.edit(start, start, "", change)
-        report.refuse(place, f"args={source.code(node)}", why, nearest)
-        limit, _ = prompt_limit(run)
-        if old and limit:
-            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-            report.refuse(place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class")
+        why += f"; {run.config}(…) is edited at {seen}" if seen else defaults_then(added)
+        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
+        self.report.refuse(self.place(call), f"args={self.source.code(node)}", why, nearest)
 
-    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str) -> None:
+    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
             statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length")
-        home = source.around(limit, FUNCTIONS) if limit and prompt_limit(run)[0] is UNKNOWN else None
-        if home and home is not source.around(call, FUNCTIONS):
-            shown = f"max_prompt_length={source.code(limit)}"
-            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
+        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
+        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
+            shown, why = (
+                f"max_prompt_length={source.code(limit)}",
+                f"{names} may be another value at {self.place(call)}",
+            )
+            report.refuse(self.place(limit), shown, f"{why}, or none", f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
-        report.edit(*source.span(call.func), name, row)
+        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """What no edit brings back: places of arguments, methods that are replaced."""
@@ -3295,14 +3729,16 @@ class TrlMigration:
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""
-        source = self.source
+        source, made = self.source, self.source.resolved(given)
         nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
         returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        returned += [made.body] if isinstance(made, ast.Lambda) else []
         has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
         appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
             return {}
-        text = f"lambda row: {source.code(given)}({{key: [value] for key, value in row.items()}})[0]"
+        code = source.code(given) if isinstance(given, NAMED) else f"({source.code(given)})"
+        text = f"lambda row: {code}({{key: [value] for key, value in row.items()}})[0]"
         why = "it took a batch; now it takes a row"
         return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
@@ -3310,52 +3746,71 @@ class TrlMigration:
         """A trainer that is gone: the command of this bundle with its settings."""
         config = CONFIGS[trainer]
         calls = self.source.calls.get(config, [])
-        run, flags = TrlRun(self.source, config, self.version, calls[0] if calls else None), []
+        run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
+
+        def carry(flag: str, names: tuple[str, ...], value=math.prod) -> None:
+            values = [run.value(name) for name in names if run.value(name) is not None]
+            if run.has(names[0]) and UNKNOWN not in values:
+                flags.setdefault(flag, value(values))
+                carried.update(names)
+
         for flag, names in NAMES["carried"].items():
-            name = next((n for n in names if run.has(n)), None)
-            if name and run.value(name) is not UNKNOWN:
-                flags.append(f"--{flag} {run.value(name)}")
+            for name in names:
+                carry(flag, (name,), lambda values: values[0])
+        steps = "gradient_accumulation_steps"
+        carry("batch_size", ("per_device_train_batch_size", steps, "num_mini_batches"))  # of each process
+        if run.before("0.12"):  # an update for so many rows
+            carry("minibatches", ("mini_batch_size", steps, "batch_size"), lambda x: x[-1] // math.prod(x[:-1]))
+        left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
-        nearest = " ".join([f"python {script}", *flags, "(see --help for other settings)"])
+        nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        nearest += f"; no flag was found for {left}" * bool(left)
         why = f"{trainer} of {self.version} has no successor in TRL"
         if trainer == "RLOOTrainer":
-            why = by_hand("", "", "rloo").why
+            why = reason("rloo")
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
-    def move_names(self) -> None:
-        """Imports from TRL that moved or are gone."""
-        table, modules = changes("trl")["modules"], trl_today("modules")
+    def home(self, module: str, name: str) -> str:
+        """Where a name of a module of TRL is today; "" for nowhere."""
+        entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
+        inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
-        for node in self.source.nodes:
-            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
-                continue
-            moved: dict[str, list[str]] = {}
-            kept, since, path = [], "", node.module.split(".")
-            names = [n for m, inside in modules.items() if f"{m}.".startswith(f"{node.module}.") for n in inside]
+        if is_there(entries, newest("trl")):
+            place = entries[-1]["at"]
+            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
+            return place if is_far and name not in inside else module
+        if module.startswith("trl.experimental"):  # folders, whose names may change
+            folder = module.split(".")[2:3]
+            return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
+        known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
+        return module if name in known and name not in NAMES["gone_names"] else ""
+
+    def move_names(self) -> None:
+        """Imports from TRL, and names behind `trl.`, that moved or are gone."""
+        source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
+        for module, name, node in source.imports.values():
+            if module.startswith("transformers") and name in nowhere:
+                self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
+        for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
+            homes, since = {node.module: []}, ""
             for alias in node.names:
-                name, text = alias.name, self.source.code(alias)
-                entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
-                is_gone = not is_there(table.get(name, []), newest("trl"))
-                is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
-                is_gone_here = is_gone_here or name in NAMES["gone_names"]
-                if path[1:2] == ["experimental"]:  # folders, whose names may change
-                    is_gone_here = {*path[2:3], name}.isdisjoint([*modules["trl.experimental"], *today])
-                if is_gone and is_gone_here:
-                    copy = "its copy in the script, or trl.experimental, which has some"
-                    nearest = NAMES["gone_names"].get(name, copy)
-                    self.report.refuse(place, name, f"no longer in {node.module}", nearest)
-                is_moved = not is_gone and entry["at"] != node.module and name not in names
-                if is_moved and ("experimental" in f"{entry['at']} {node.module}" or node.module.count(".") > 1):
-                    moved.setdefault(entry["at"], []).append(text)
-                    since = entry["since"]
-                else:
-                    kept.append(text)
-            if moved:
-                lines = [f"from {module} import {', '.join(names)}" for module, names in moved.items()]
-                row = Change("; ".join(lines), "", since, "its new place", "ImportError")
-                lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
-                self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+                home = self.home(node.module, alias.name)
+                homes.setdefault(home or node.module, []).append(source.code(alias))
+                since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
+                if not home:
+                    nearest = nowhere.get(alias.name, "its copy in the script, or trl.experimental, which has some")
+                    self.report.refuse(self.place(node), alias.name, f"no longer in {node.module}", nearest)
+            lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
+            if moved := lines[bool(homes[node.module]) :]:
+                row = Change("; ".join(moved), "", since, "its new place", "ImportError")
+                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+        modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
+            name, home = node.attr, self.home("trl", node.attr)
+            if home != "trl" and name in {*table, *nowhere}:
+                nearest = f"from {home} import {name}" if home else nowhere.get(name, "its copy in the script")
+                self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:
         """Import a name that an edit uses, before the first import from TRL."""
@@ -3412,7 +3867,7 @@ def uses(source: PythonSource) -> list[Use]:
 
 def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
     """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
-    pattern = re.compile(rf"\b{package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
+    pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
     near = Path(file).parent / "requirements.txt"
     texts = {file: text} | ({str(near): near.read_text(encoding="utf-8", errors="replace")} if near.is_file() else {})
     for name, content in texts.items():
@@ -3472,6 +3927,13 @@ WORD = re.compile(
     rf"(?<![^\s(\"'=])(?P<sign>\+\+|\+|~)?(?P<key>(?:{'|'.join(SECTIONS)})(?:\.[\w@/-]+)+)(?:=(?P<value>(?:{PART})*))?"
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
+COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
+STRING = re.compile(r"""\\.|(?<!\S)\#[^\n]*|(?<!\w)'[^']*'|"(?:\\.|[^"\\])*\"""")  # or what hides quotes
+IN_BRACES = "settings inside { } are not edited", "one key a line"
+OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
+CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
+IN_BRANCH = "$(set in a branch)"  # the value of such a word, where a rule needs it
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -3484,6 +3946,7 @@ class Word:
     start: int
     end: int
     sign: str = ""
+    in_branch: bool = False  # of the shell; it may not run
 
     @property
     def plain(self) -> str:
@@ -3507,16 +3970,16 @@ class JobFile:
     def edited(self, edits: list[Edit]) -> str:
         return edited(self.text, edits)
 
-    def apply(self, plan: dict[str, Change], report: Report) -> None:
-        """Rename, replace or cut the settings that a plan names, and add its others."""
-        for word in [word for word in self.words if word.key in plan]:  # one may stand twice
-            change = plan[word.key]
-            if change.text is None:
-                self.remove(word, change, report)
-            else:
-                self.replace(word, change, report)
-        given = {word.key for word in self.words}
-        self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
+    def commands(self) -> list["JobFile"]:
+        """The job of each run that the file starts."""
+        return [self]
+
+    def apply(self, edits: list[tuple[Word, Change]], added: list[Change], report: Report) -> None:
+        """Rename, replace or cut settings where they stand, and add others."""
+        for word, change in edits:
+            edit = self.remove if change.text is None else self.replace
+            edit(word, change, report)
+        self.add([change for change in added if change.text is not None], report)
 
 
 class ShellJob(JobFile):
@@ -3524,27 +3987,63 @@ class ShellJob(JobFile):
 
     def __init__(self, name: str, text: str):
         self.name, self.text = name, text
-        matches = [match for match in WORD.finditer(text) if not self.in_comment(match.start())]
-        self.words = [self.word(match) for match in matches if match["value"] is not None or match["sign"] == "~"]
+        marks = [(match[0][0], match.start() + 1, match.end() - 1) for match in STRING.finditer(text)]
+        self.strings = [(start, end) for mark, start, end in marks if mark in "'\""]
+        self.comments = [(start, end) for mark, start, end in marks if mark == "#"]
+        self.words = [*self.found(WORD, 0, len(text))]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
-        for _, _, end in self.mains:  # settings of other sections: words up to the end of the command
-            command = re.compile(r"(?:[^\n\\|;&>]|\\.|\\\n|\d>)*").match(text, end)
-            found = [m for m in OTHER.finditer(text, end, command.end()) if m["key"].split(".")[0] not in SECTIONS]
-            self.words += [self.word(match) for match in found if match["key"].split(".")[0] != "hydra"]
+        self.spans = [(start, self.command_end(end)) for _, start, end in self.mains]
+        for start, end in self.spans:  # settings of other sections: words up to the end of the command
+            found = [(word, word.key.split(".")[0]) for word in self.found(OTHER, start, end)]
+            self.words += [word for word, section in found if section not in (*SECTIONS, "hydra")]
+
+    def command_end(self, start: int) -> int:
+        """The end of a command: that of the quotes around it, or where the shell ends it."""
+        end = next((last for first, last in self.strings if first <= start < last), len(self.text))
+        return COMMAND.match(self.text, start, end).end()
+
+    def commands(self) -> list["ShellJob"]:
+        """One job for each main module: its own words, and those of variables that no other command alone names."""
+        jobs = []
+        for main, span in zip(self.mains, self.spans, strict=True):
+            job = copy(self)
+            job.mains, job.spans, job.words = [main], [span], []
+            for word in self.words:
+                users = [place for place in self.spans if place[0] <= word.start < place[1]]
+                is_inside = bool(users)
+                if not users and (names := VARIABLE.findall(self.text, 0, word.start)):
+                    users = [(a, b) for a, b in self.spans if re.search(rf"\$\{{?{names[-1]}\b", self.text[a:b])]
+                if span in users or not users:
+                    job.words.append(replace(word, in_branch=not is_inside and self.in_branch(word.start)))
+            jobs.append(job)
+        return jobs or [self]
+
+    def in_branch(self, place: int) -> bool:
+        """Whether the shell may pass over a place: inside an if or a case, after && or ||."""
+        text = self.text[:place]
+        is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
+        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+
+    def found(self, pattern: re.Pattern, start: int, end: int):
+        """Words in their order; each ends before the quotes around it."""
+        while match := pattern.search(self.text, start, end):
+            word = self.word(match)
+            start = max(word.end, match.start() + 1)
+            if not self.in_comment(word.start) and (word.value is not None or word.sign == "~"):
+                yield word
 
     def word(self, match: re.Match) -> Word:
-        value, end = match["value"], match.end()
-        before = self.text[match.start() - 1 : match.start()]
-        if before in ("'", '"') and value is not None:  # the quotes are around the whole word
-            end = self.text.find(before, match.start("value"))
+        value, start, end = match["value"], match.start(), match.end()
+        around = next(((first, last) for first, last in self.strings if first <= start < last), None)
+        if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
+            is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
+            end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
-        return Word(match["key"], value, match.start(), end, match["sign"] or "")
+        return Word(match["key"], value, start, end, match["sign"] or "")
 
     def in_comment(self, place: int) -> bool:
-        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
-        before = [line[: mark.start()] for mark in re.finditer(r"(?:^|(?<=\s))#", line)]
-        return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
+        return any(start <= place <= end for start, end in self.comments)
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
         report.edit(word.start, word.end, change.setting, change)
@@ -3565,7 +4064,7 @@ class ShellJob(JobFile):
             report.edit(before.start(), end, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put words behind the main module of each command, so that all that the job says wins over them."""
+        """Put words after the main module of each command, so that all that the job says wins over them."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
@@ -3623,7 +4122,7 @@ class YamlJob(JobFile):
     def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
-            report.refuse(self.place(word.start), word.key, "stands inside { }", "the form of one key a line")
+            report.refuse(self.place(word.start), word.key, *IN_BRACES)
         else:
             self.cut(word.start, word.end, change, report)
 
@@ -3634,35 +4133,33 @@ class YamlJob(JobFile):
 
     def add(self, settings: list[Change], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
+        import yaml
+
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 self.cut(start, start, None, report)
                 del self.sections[name]
-        trees: dict[str, dict] = {}
+        trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")
             depth = max(i for i in range(len(parts)) if ".".join(parts[:i]) in self.sections)
-            node = trees.setdefault(".".join(parts[:depth]), {})
+            home = ".".join(parts[:depth])
+            node = trees.setdefault(home, {})
+            rows.setdefault(home, []).extend([change] if change in settings else [])
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
-            node[parts[-1]] = (change.text, None if change in self.moved else change)
+            node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in trees.items():
             section = self.sections[name]
-            end = len(self.text[: section.value[-1][1].end_mark.index].rstrip())
-            line_end = self.text.find("\n", end)
-            place = len(self.text) if line_end < 0 else line_end
-            for text, row in lines_of(tree, " " * section.value[0][0].start_mark.column):
-                report.edit(place, place, f"\n{text}", row)
-
-
-def lines_of(tree: dict, indent: str):
-    """(Line, row) of nested settings."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}:", None
-            yield from lines_of(value, f"{indent}  ")
-        else:
-            yield f"{indent}{key}: {value[0]}", value[1]
+            if section.flow_style:
+                report.refuse("", name, *IN_BRACES)
+                continue
+            line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
+            place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
+            text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
+            report.edit(place, place, f"\n{text[:-1]}" if line_end < 0 else text)
+            for change in rows[name]:
+                report.edit(place, place, "", change)
 
 
 # ------------------------------------------------------------------------- trl yaml (src/programs/migrate/trl_yaml.py)
@@ -3697,12 +4194,14 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
             plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
-    job.apply(plan, report)
+    given = {word.key for word in job.words}
+    edits = [(word, plan[word.key]) for word in job.words if word.key in plan]
+    job.apply(edits, [change for key, change in plan.items() if key not in given], report)
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
     starts = {word.key: word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]
@@ -3715,50 +4214,74 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
 FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
 MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
-# Settings of the old reward model that only place it on the machine.
+# Settings that only place the old reward model, or gradients, on the machine.
 OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
-    r"|model\.(fsdp_config\.\w+|use_remove_padding))"
+    r"|model\.(fsdp_config\.[\w.]+|use_\w+))|.*\.grad_offload"
 )
 NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
-UNSET = ("False", "false", "null", "None", "0")
+UNSET = ("False", "false", "null", "None", "0", "-1")
+UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
+TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
 
 
 class VerlMigration:
     """One job from one version of verl to the newest."""
 
-    def __init__(self, job: ShellJob | YamlJob, version: str):
-        self.job, self.version, self.report = job, version, Report()
-        self.given: dict[str, Word] = {word.key: word for word in job.words}
+    def __init__(self, job: ShellJob | YamlJob, version: str, report: Report):
+        self.job, self.version, self.report = job, version, report
+        self.given: dict[str, Word] = {}
+        for word in job.words:
+            is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
+            self.given[word.key] = replace(word, value=IN_BRANCH) if is_unsure else word
+        self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)
 
-    def migrate(self) -> Report:
-        report, job, plan = self.report, self.job, {}
-        others = [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
-        for name, start, _ in others:
+    def migrate(self) -> None:
+        report, job, edits, added, silent = self.report, self.job, [], {}, {}
+        for name, start, _ in other_mains(job):
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
             nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
-        if others:
-            return report
-        for word in job.words:
-            plan |= self.word(word)
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
+        if other_mains(job):
+            return
+        for word in job.words:  # one key may stand twice, with a value for each branch
+            changes = self.word(word)
+            if len(changes) > 1 and self.is_unsure(word.key):
+                names = ", ".join(change.name for change in changes.values())
+                self.refuse(word, word.key, "set in a branch, or with several values", f"{names} there")
+            elif word.key in changes:
+                edits.append((word, changes.pop(word.key)))
+                added |= changes
+        done = {word.key for word, _ in edits}
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
+        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)['\"]?", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
-            nearest = f"migrate.py FILE/{own[1]}.yaml --from verl=={self.version} --out NEW.yaml"
+            nearest = f"migrate.py on the file of {own[1]} too, with --from verl=={self.version}"
             report.refuse(job.place(own.start()), own[0], why, nearest)
         else:
-            plan |= {key: change for key, change in self.silent().items() if key not in plan}
-        job.apply(plan, report)
+            silent = {key: change for key, change in self.silent().items() if key not in done}
+        # a default stands before all words of its command, so that one in a branch wins where it runs
+        sure = {key for key in self.given if not self.is_unsure(key)}
+        edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
+        job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
         if "VLLM_ATTENTION_BACKEND" in job.text:
             report.note("VLLM_ATTENTION_BACKEND=XFORMERS was for vLLM 0.6; leave it out with today's")
-        return report
+
+    def is_unsure(self, key: str) -> bool:
+        """Whether a setting is given in a branch, or with several values."""
+        return self.text(key) == IN_BRANCH
+
+    def nearest(self, key: str) -> str:
+        """The key of verl whose last name is nearly the same."""
+        last = key.rpartition(".")[2]
+        alike = [name for name in self.known if suggest(last, [name.rpartition(".")[2]], 0.85)]
+        return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
@@ -3785,62 +4308,80 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if key == f"{ACTOR}.clip_ratio":
-            return self.both_sides(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
+        if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
+            self.report.note(f"{key} is read only if clip_ratio_low or _high is null, as then; their default is 0.2")
+            return {}
+        if key.startswith("algorithm.filter_groups.") and self.before("0.9"):
+            return {key: Change(key, None, newest_verl, "main_ppo did not read it", "it acts")}
         if entry := self.moved(word):
-            target, why, otherwise = entry
-            if target == "reward.reward_manager.name":
-                return self.manager(word, target)
-            to = (target or "").partition("=")[0]
-            if target and not self.read(replace(word, key=to, sign=to[: to.startswith("+")])):
-                near = suggest(target, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", near)
-                return {}
-            if target is not None and target.lstrip("+") not in self.given:
-                target, _, value = target.partition("=")
-                return {key: Change(target, value or word.value, self.since(key), why, otherwise)}
-            why = why if target is None else f"{target} is given too"
-            return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
+            return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
-            near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             if ".megatron." in key or key in changes("verl")["keys"]:
                 why = f"verl {newest_verl} does not have it"
-            self.refuse(word, key, why, near)
+            self.refuse(word, key, why, self.nearest(key))
         return {}
 
+    def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
+        """The keys that say today what one said: KEY, or KEY=VALUE where the value is another."""
+        key, plan = word.key, []
+        for target, _, value in [target.partition("=") for target in targets]:
+            if target == "reward.reward_manager.name":
+                return self.manager(word, target)
+            today = replace(word, key=target, sign=target[: target.startswith("+")])
+            if not self.read(today) and self.read(replace(today, sign="+")):
+                target = f"+{target}"
+            elif not self.read(today):
+                if self.is_off(word):
+                    return {key: Change(key, None, self.since(key), f"{key}: gone, and the run is the same", otherwise)}
+                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", self.nearest(target))
+                return {}
+            if target.lstrip("+") not in {*self.given} - {key}:
+                plan.append(Change(target, value or word.value, self.since(key), why, otherwise))
+        why = f"{key}: {why}" if not targets else f"given as {' and '.join(targets)}, too"
+        first = plan[0] if plan else Change(key, None, self.since(key), why, otherwise)
+        return {key: first} | {change.name: change for change in plan[1:]}
+
     def since(self, key: str) -> str:
+        if key == f"{ACTOR}.clip_ratio":
+            return "0.4"
         entries = changes("verl")["keys"].get(key, [])
-        later = [e["since"] for e in entries if numbers(e["since"]) > numbers(self.version)]
+        later = [e["since"] for e in entries if e.get("gone") or numbers(e["since"]) > numbers(self.version)]
         return later[-1] if later else newest("verl")
 
-    def moved(self, word: Word) -> tuple[str | None, str, str] | None:
-        """(New key or None to leave it out, why, what verl does with the old one)."""
-        key = word.key
-        entry = entry_at(changes("verl")["keys"].get(key, []), newest("verl"))
+    def is_off(self, word: Word) -> bool:
+        """Whether the old version did with a value what it did without the setting."""
+        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("default")
+        return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
+
+    def moved(self, word: Word) -> tuple[list[str], str, str] | None:
+        """(New keys or none to leave it out, why, what verl does with the old one)."""
+        key, entries = word.key, changes("verl")["keys"].get(word.key, [])
+        entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
+        advice = advice_today(key, word.plain)
         if entry.get("gone") and entry.get("renamed"):
-            return entry["renamed"], "its new name", "an error of Hydra"
-        if advice := advice_today(key, word.plain):
-            effect, instead = advice
-            if re.fullmatch(r"\+?[\w.]+", instead):
-                return instead[instead[1:] in self.known :], "its new name", f"verl {effect}"
-            other, _, value = instead.partition("=")
-            is_same = instead.startswith("leaving it out") or OF_THE_MACHINE.fullmatch(key) or other in self.given
-            is_same = is_same or (key == "data.truncation" and word.plain in ("left", "error"))
-            if effect == GONE and re.fullmatch(r"[\w-]+", value):
-                return f"{other}={value}", "its new form", f"verl {effect}"
-            if word.plain not in UNSET and not is_same:
-                self.refuse(word, f"{key}={word.value}", f"verl {effect}", instead)
-            return None, "gone, and the run is the same", f"verl {effect}"
-        if entry.get("gone"):
-            if word.plain not in UNSET and not key.startswith(("reward_model", "trainer")):
-                self.refuse(word, key, f"gone since {entry['since']}", "leaving it out")
-            return None, "gone", "an error of Hydra"
-        return None
+            return [entry["renamed"]], "its new name", "an error of Hydra"
+        if not advice and (not entry.get("gone") or key in self.engine):
+            return None
+        effect, instead = advice or ("", "leaving it out")
+        otherwise = f"verl {effect}" if advice else "an error of Hydra"
+        if re.fullmatch(f"{TARGET}(?: and {TARGET})*", instead) and (
+            "=" not in instead or (effect == GONE and not is_same)
+        ):
+            names = re.findall(TARGET, instead.replace(" and ", " "))
+            why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
+            return [name[name[1:] in self.known :] for name in names], why, otherwise
+        if key not in self.known and self.read(replace(word, sign="+")):
+            return [f"+{key}"], "it is no key of its own: +", otherwise
+        is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
+        if not is_same and not (advice and instead.startswith("leaving it out")):
+            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {entry['since']}", instead)
+            return None if key in self.known else ([], "gone, see the top", otherwise)
+        return [], "gone, and the run is the same", otherwise
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
@@ -3858,24 +4399,16 @@ class VerlMigration:
         else:
             value = "0"
         if value == "0":
-            why = f"{by_hand('', '', 'micro_batch').why}: less than one row, or not known here"
+            why = f"{reason('micro_batch')}: less than one row, or not known here"
             self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
         return {word.key: by_hand(new, value, "micro_batch")}
 
-    def both_sides(self, word: Word) -> dict[str, Change]:
-        """clip_ratio is no longer read: both sides of the bound."""
-        keys = [k for k in (f"{ACTOR}.clip_ratio_{side}" for side in ("low", "high")) if k not in self.given]
-        sides = [Change(key, word.value, "0.4", "each side has its own key", "0.2") for key in keys]
-        first = sides.pop(0) if sides else Change(word.key, None, "0.4", "both sides are given too")
-        return {word.key: first} | {change.name: change for change in sides}
-
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
-        plan, estimator = {}, self.given.get("algorithm.adv_estimator")
-        has_critic = not estimator or not estimator.is_fixed or estimator.plain == "gae"
+        plan = {}
         for key, entries in changes("verl")["keys"].items():
-            if key.startswith("critic.") and not has_critic:
+            if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
             is_here = is_there(entries, self.version) and not entries[-1].get("gone")
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
@@ -3885,22 +4418,106 @@ class VerlMigration:
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
                 plan[key] = Change(key, value, self.since(key), "its default then", shown)
-        return {key: change for key, change in (plan | self.by_code()).items() if key not in self.given}
+        plan |= self.by_code()
+        return {key: change for key, change in plan.items() if self.is_open(key)} | self.mean_of_loss()
+
+    def is_open(self, key: str) -> bool:
+        """Whether verl has a key that the job does not surely give."""
+        return key in self.engine and (key not in self.given or self.is_unsure(key))
+
+    @property
+    def has_critic(self) -> bool:
+        estimator = self.given.get("algorithm.adv_estimator")
+        return not estimator or not estimator.is_fixed or estimator.plain == "gae"
+
+    def text(self, key: str, default: str = "") -> str:
+        return self.given[key].plain if key in self.given else default
+
+    def is_on(self, key: str) -> bool:
+        """Whether a setting is given, and not as off."""
+        return self.text(key) != "" and not any(is_equal(self.text(key), off) for off in UNSET)
 
     def by_code(self) -> dict[str, Change]:
         """What no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{by_hand('', '', 'kl_in_reward').why}; it is a variable here"
+            why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
+        engine = "reward.reward_model.rollout.name"
+        is_named = {engine, "reward_model.rollout.name"} & {*self.given}
+        if self.before("0.7") and self.is_on("reward_model.enable") and not is_named:
+            plan[engine] = by_hand(engine, "vllm", "reward_engine")
+        kl_keys = (key, f"{ACTOR}.use_kl_loss")
+        has_reference = key in plan or any(map(self.is_on, kl_keys))
         for rule, entry in rules_of("verl", self.version):
+            is_on = has_reference if entry.get("when") == "reference" else True
+            if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
+                continue
             if "setting" in entry:
                 plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
             else:
-                self.report.note(entry["why"])
+                self.report.note_rule(entry)
         return plan
+
+    def mean_of_loss(self) -> dict[str, Change]:
+        """What was a mean over each micro-batch of a GPU, where today's mean over a mini-batch can be the same."""
+        mode, scale, rows = f"{ACTOR}.loss_agg_mode", f"{ACTOR}.loss_scale_factor", self.rows()
+        kind, length = self.text(mode, "token-mean"), self.text("data.max_response_length", "512")
+        has_old_engine = self.before("0.8") and self.text("trainer.use_legacy_worker_impl") != "disable"
+        change, rule, nearest = None, "token_mean", "token-mean as it is"
+        loss = self.text(f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+        has_terms = self.is_on(f"{ACTOR}.use_kl_loss") or self.is_on(f"{ACTOR}.entropy_coeff")
+        if not self.before("0.9"):
+            return {}
+        if "$" in loss + kind:
+            why = f"known at run time only; for token-mean: {reason(rule)}; for gspo: {reason('gspo_mean')}"
+            self.report.refuse("", f"{mode}={kind}", why, nearest)
+            return {}
+        if loss == "gspo" and kind != "seq-mean-token-mean":
+            rule, nearest = "gspo_mean", f"{mode}=seq-mean-token-mean for gspo"
+            change = None if has_terms else by_hand(mode, "seq-mean-token-mean", rule)
+        elif loss == "geo_mean" and has_old_engine and not self.is_one_micro_batch(rows):
+            rule, nearest = "geo_mean", f"{ACTOR}.ppo_micro_batch_size_per_gpu = the rows of a mini-batch on one GPU"
+        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode says nothing of their mean
+            return {}
+        elif kind == "token-mean" and has_old_engine and not self.is_one_micro_batch(rows, gpus=1):
+            change = by_hand(mode, "seq-mean-token-mean", "token_mean_of_row") if rows == "1" else None
+        elif kind == "seq-mean-token-sum-norm" and self.before("0.7"):
+            rule, nearest = "sum_of_rows", f"{scale} = max_response_length / ppo_micro_batch_size_per_gpu"
+            if rows.isdigit() and length.isdigit():
+                change = by_hand(scale, str(int(length) / int(rows)).removesuffix(".0"), rule)
+        elif kind == "seq-mean-token-sum-norm" and scale not in self.given:
+            change = by_hand(scale, length, "response_length")
+        else:
+            return {}
+        if not change:
+            place = self.job.place(self.given[mode].start) if mode in self.given else ""
+            self.report.refuse(place, f"{mode}={kind}", reason(rule), nearest)
+        return {change.name: change} if change else {}
+
+    def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:
+        """Whether a GPU, of `gpus` or any number, runs its part of a mini-batch at once; False for a variable."""
+        keys = (f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
+        texts = [self.text(key, default) for key, default in zip(keys, ("256", "1", "8", "1"), strict=True)]
+        if not all(map(str.isdigit, [rows, *texts])):
+            return False
+        mini, n, gpus_per_node, nodes = map(int, texts)
+        world = gpus_per_node * nodes
+        return gpus in (0, world) and int(rows) * world == mini * n
+
+    def rows(self) -> str:
+        """How many rows each micro-batch of a GPU has; "" where that varies, or is not known here."""
+        keys = [f"{section}.ppo_micro_batch_size" for section in (ACTOR, "critic")[: 1 + self.has_critic]]
+        of_job = {key: self.per_gpu(self.given[key]) for key in keys if key in self.given}
+        counts = {self.text(f"{k}_per_gpu") or next((c.text for c in of_job.get(k, {}).values()), "") for k in keys}
+        is_fixed = len(counts) == 1 and not self.is_on(f"{ACTOR}.use_dynamic_bsz")
+        return counts.pop() if is_fixed else ""
+
+
+def other_mains(job: ShellJob | YamlJob) -> list[tuple[str, int, int]]:
+    return [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
 
 
 def is_equal(old, new) -> bool:
@@ -3911,31 +4528,28 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
-def as_shell_reads(job: ShellJob, word: Word) -> str:
-    """A value without the shell's quotes, where they are not around the whole word."""
-    is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')
-    return word.value.strip() if is_quoted else "".join(shlex.split(word.value))
-
-
-def composed(job: ShellJob, report: Report) -> str:
+def checked(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
-    if not package:
-        return "names of keys, as verl is not installed here"
-    from hydra import compose, initialize_config_dir
-
-    words = [w for w in job.words if w.is_fixed]
-    texts = [f"{w.sign}{w.key}" + f"={as_shell_reads(job, w)}" * (w.value is not None) for w in words]
-    name = "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
-    try:
-        folder = str(Path(package.origin).parent / "trainer" / "config")
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            compose(name, overrides=texts)
-    except Exception as error:
-        line = str(error).strip().splitlines()[0]
-        report.refuse("", "the new job", f"verl's configuration refuses it: {line}", "the key that it names")
-    variables = len(job.words) - len(words)
-    return f"composed with verl's own configuration, without the {variables} settings whose values are variables"
+    folder = Path(package.origin).parent if package and package.origin else None
+    version = f"verl {(folder / 'version' / 'version').read_text(encoding='utf-8').strip()}" if folder else "no verl"
+    if not version.startswith(f"verl {newest('verl')}."):
+        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
+        return f"names of keys alone, as this Python has {version}; {other}"
+    words = {}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch]:
+        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
+        value = word.value and (word.value.strip() if is_quoted else "".join(shlex.split(word.value)))
+        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
+    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
+    composed, findings = composition(
+        words, "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
+    )
+    findings += missing_values(composed) if composed is not None else []
+    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
+        report.refuse("", "the new job", finding, "the key that it names")
+    left_out = "without the settings whose values are variables, or set in a branch"
+    return f"composed with verl's own configuration, {left_out}"
 
 
 # ------------------------------------------------------------------------------- trial (src/programs/migrate/trial.py)
@@ -3962,7 +4576,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
         local = {"local_files_only": not hub_is_reached()}
         config, tokenizer = AutoConfig.from_pretrained(name, **local), AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError):
-        notes.append(f"{name} is not here: the embedded model stands for it; --model takes another")
+        notes.append(f"{name} is not here: the embedded model replaces it; --model takes another")
         config, tokenizer = (x.from_pretrained(EMBEDDED_MODEL) for x in (AutoConfig, AutoTokenizer))
     text = config.get_text_config()
     layers, text.num_hidden_layers = text.num_hidden_layers, min(2, text.num_hidden_layers)
@@ -4094,6 +4708,14 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
+INSTALL = re.compile(  # a command, over its continued lines, or the dependencies of a script
+    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
+)
+ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
+PIN = re.compile(
+    r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
+    rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
+)
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
@@ -4105,7 +4727,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("file", help="script (.py), notebook (.ipynb), job (.sh) or YAML")
     parser.add_argument("--from", dest="version", metavar="PACKAGE==VERSION", help="trl==0.14, verl==0.3")
     parser.add_argument("--out", help="the new file; without it only the table is shown")
-    parser.add_argument("--config_class", "--config-class", help="of a YAML file: GRPOConfig, SFTConfig, …")
+    parser.add_argument("--config_class", "--config-class", help="class of a YAML file: GRPOConfig, SFTConfig, …")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     parser.add_argument("--check", action="store_true", help="run one step of the new script, on a cut of its model")
     parser.add_argument("--model", help="--check: a folder or hub id instead of the script's model")
@@ -4142,41 +4764,35 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
-    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers==5.23.*"}
-    for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
-        pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
-        report.edit(match.start(), match.end(), pin.name, pin)
+    edit_pins(source.text, {"trl": newest("trl"), "transformers": "5.23"}, report)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
-    compiled(source, result["text"])
-    return result | {"settings": written(migration, file, result["text"])}
+    compiled(file, result["text"])
+    plans = [(run.config, change) for run, plan in migration.runs for change in plan.values() if change.text]
+    rows = [{"config": config, "setting": change.name, "new": change.text} for config, change in plans]
+    return result | {"settings": rows}
 
 
-def compiled(source: PythonSource, text: str) -> None:
-    """Compile the new text, cell by cell, as parsing alone accepts an argument that is given twice.
+def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
+    """Raise the versions of packages where a file installs them; say which others of their stack it pins."""
+    others = []
+    for match in [pin for block in INSTALL.finditer(text) for pin in PIN.finditer(text, *block.span())]:
+        if match["name"] not in newer:
+            others.append(match[0])
+        elif re.search("[=<~]", match["version"].replace(">=", "")):
+            version = f"=={newer[match['name']]}.*"
+            pin = Change(f"{match['name']}{version}", "", newer[match["name"]], "the version of the new file", match[0])
+            report.edit(*match.span("version"), version, pin)
+    if others:
+        report.note(f"pinned for the old version, too: {', '.join(dict.fromkeys(others))}")
 
-    Raises:
-        UserError: it is no Python.
-    """
-    cells = {f"cell {i}": "".join(cell["source"]) for i, cell in enumerate(source.cells, 1)} if source.notebook else {}
+
+def compiled(name: str, text: str) -> None:
+    """Compile the new text, as parsing alone accepts an argument that is given twice; UserError if it is no Python."""
     try:
-        for name, code in cells.items() or [(source.name, text)]:
-            compile(without_magics(code) if cells else code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+        compile(PythonSource(name, text).runnable, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
     except (SyntaxError, ValueError) as error:
-        got = f"got {error} in the new text of {source.name}; expected Python, so nothing was written"
+        got = f"got {error} in the new text of {name}; expected Python, so nothing was written"
         raise UserError(f"{got}; try each setting written once in the old file") from None
-
-
-def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
-    """The settings of the new file; one that was to be written and is not there is reported."""
-    new, rows = PythonSource(file, text), []
-    for config in dict.fromkeys(run.config for run, _ in migration.runs):
-        calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
-        rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
-        plans = [plan for run, plan in migration.runs if run.config == config]
-        for change in [c for plan in plans for c in plan.values() if c.text is not None]:
-            if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
-                migration.report.refuse("", change.setting, "it is not in the new file", "setting it by hand")
-    return rows
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
@@ -4185,17 +4801,26 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
 
-    def outcome_of(version: str) -> dict:
-        return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
+    def migrations(version: str, report: Report) -> list[VerlMigration]:
+        return [VerlMigration(command, version, report) for command in job.commands()]
 
-    table = changes("verl")["keys"]
+    def outcome_of(version: str) -> dict:
+        report = Report()
+        silent = [migration.silent() for migration in migrations(version, report)]
+        settings = {key: change.text for changes in silent for key, change in changes.items()}
+        return settings | {entry["setting"]: entry["why"] for entry in report.impossible}
+
+    table, report = changes("verl")["keys"], Report()
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
-    report = VerlMigration(job, chosen[0]).migrate()
-    result = result_of("verl", chosen, report, job.place, job.edited, text)
-    new = kind(f"the new text of {file}", result["text"])
+    for migration in migrations(chosen[0], report):
+        migration.migrate()
     if kind is ShellJob:
-        report.note(f"checked: {composed(new, report)}")
+        edit_pins(text, {"verl": newest("verl")}, report)
+    result = result_of("verl", chosen, report, job.place, job.edited, text)
+    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
+        if not other_mains(command):
+            report.note(f"checked: {checked(command, report)}")
     return result
 
 
@@ -4225,7 +4850,8 @@ def say_result(file: str, result: dict, out: str | None) -> None:
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")
         tell("")
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
-    tell(f"{file}: {version}, {len(rows)} changes")
+    condition = f"; the same run if {', and '.join(report.conditions)}" * bool(report.conditions)
+    tell(f"{file}: {version}, {len(rows)} changes{condition}")
     for note in report.notes:
         tell(f"note: {note}")
     if rows:
@@ -4275,11 +4901,13 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
 def run(args: argparse.Namespace) -> int:
     path, out = Path(args.file), Path(args.out) if args.out else None
     try:
-        with path.open(encoding="utf-8", newline="") as f:
+        with path.open(encoding="utf-8-sig", newline="") as f:
             text = f.read()
     except (OSError, ValueError) as error:
-        raise UserError(f"got {args.file} ({error}); expected a readable text file; try its path") from None
+        raise UserError(f"got {args.file} ({error}); expected readable UTF-8; try its path, or to save it so") from None
     need(not out or not out.exists(), f"got --out {args.out}, which exists; expected a new file; try another name")
+    is_dos = "\r\n" in text and text.count("\r\n") == text.count("\n")
+    text = text.replace("\r\n", "\n") if is_dos else text
     if before := MIGRATED.search(text):
         tell(f"{args.file} was migrated before, from {before[1]}=={before[2]} to {before[3]}: nothing changes")
         return 0
@@ -4289,7 +4917,7 @@ def run(args: argparse.Namespace) -> int:
     result = migrated(args, path, text)
     report = result["report"]
     if out:
-        with out.open("w", encoding="utf-8", newline="") as f:
+        with out.open("w", encoding="utf-8", newline="\r\n" if is_dos else "") as f:
             f.write(result["text"])
     if args.check:
         check_step(args, result, path)
@@ -4297,7 +4925,8 @@ def run(args: argparse.Namespace) -> int:
         names = ("package", "version", "found", "trial")
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
-        tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))
+        shown |= {"notes": report.notes, "same_if": report.conditions, "out": args.out}
+        tell(json.dumps(shown, indent=1))
     elif not report.edits and not report.impossible and not report.notes:
         tell(f"{args.file} needs no change: {result['package']} {newest(result['package'])} makes the same run of it")
     else:

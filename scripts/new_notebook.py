@@ -11,12 +11,12 @@
 
 The notebook compares an idea with GRPO over several seeds and says whether the difference exceeds the noise. An idea is
 a reward beside the others, an advantage, a loss, or a setting of ppo_train.py; the text of its file becomes a cell.
-Other files are written into it relative to its own folder, where Jupyter runs it. --run leaves it without outputs and
-writes the run, with figures and samples, beside it; what it found goes to stdout as JSON. The embedded task's own
-rewards pay for answer tags as well: an idea about length is compared on right answers alone, with
+Paths of other files are relative to the notebook's folder, where Jupyter runs it. --run writes the executed copy, with
+figures and samples, beside the notebook, which stays without outputs; the result goes to stdout as JSON. The embedded
+task's rewards also pay for answer tags. To compare an idea about length on right answers alone, use
 `--reward examples/reward_functions_library.py:numeric_correctness`.
 
-Deliberately left out: further settings, which stand in one cell of the notebook.
+Deliberately left out: further settings, which are in one cell of the notebook.
 
     python scripts/new_notebook.py --output idea.ipynb                         # the embedded task, CPU
     python scripts/new_notebook.py --idea reward=my_idea.py:short_and_right --run --output idea.ipynb
@@ -29,13 +29,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#         68-99  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       102-106  bundle        Where this bundle and its embedded model, data and rewards lie
-#       109-241  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       244-272  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       275-426  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
-#       429-531  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       534-766  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#         68-99  messages      Errors that a user can fix, each with its exit code, and messages on stderr
+#       102-106  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       109-246  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       249-277  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       280-431  user code     What a reward gets: texts, copies of the columns, and a process state of its own
+#       434-536  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       539-788  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -155,6 +155,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -506,7 +511,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -555,7 +560,7 @@ def check_function(flag: str, target: str, *more: str) -> str:
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     try:
-        known = sorted(names_in(Path(file).read_text(encoding="utf-8")))
+        known = sorted(names_in(Path(file).read_text(encoding="utf-8-sig")))
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got {flag} ({error}); expected Python") from None
     for word in (name, *more):
@@ -599,15 +604,17 @@ def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
     """The text of an idea's file, but for what runs only as a program.
 
     Raises:
-        UserError: it imports a file beside it, or names something as the notebook does.
+        UserError: it imports a file beside it, reads __file__, or names something as the notebook does.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    text = Path(file).read_text(encoding="utf-8-sig")
     tree, lines = ast.parse(text), text.splitlines()
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else modules
         beside = [name for name in modules if (Path(file).parent / f"{name.split('.')[0]}.py").is_file()]
         need(not beside, f"got {flag}: {file} imports {beside}, a file beside it; expected an idea in one file")
+    placed = any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree))
+    need(not placed, f"got {flag}: {file} reads __file__, which no cell has; expected an idea without; try a full path")
     double = sorted(taken & names_in(text))
     need(not double, f"got {flag}: {file} names {', '.join(double)}, as the notebook does; expected other names")
     for node in tree.body:
@@ -632,16 +639,29 @@ def setting_of(name: str, value: str, notebook: dict):
         raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
+def check_settings(settings: dict) -> None:
+    """Raise UserError unless the notebook's trainer takes an idea's settings."""
+    spec = importlib.util.spec_from_file_location("notebook_trainer", BUNDLE / "scripts" / "ppo_train.py")
+    sys.modules[spec.name] = trainer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trainer)
+    try:
+        trainer.check_config(trainer.Config(algorithm="grpo", **settings))
+    except trainer.UserError as error:
+        raise UserError(f"got --idea {' --idea '.join(f'{k}={v}' for k, v in settings.items())}: {error}") from None
+
+
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
     others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
     taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
+    settings = {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
         if kind not in ("reward", "advantage", "loss") or ":" not in value:
-            chosen[kind] = repr(setting_of(kind, value, notebook))
+            settings[kind] = setting_of(kind, value, notebook)
+            chosen[kind] = repr(settings[kind])
             continue
         file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
@@ -650,6 +670,8 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
+    if settings and chosen.keys() <= {*settings, "reward"}:  # which settings a function reads, no table says
+        check_settings(settings)
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)
@@ -659,7 +681,7 @@ def new_notebook(args) -> dict:
     """The filled-in notebook of a command line."""
     folder = Path(args.output).resolve().parent
     need(TEMPLATE.is_file(), f"got no {TEMPLATE}; expected the bundle around this script; try the one in its scripts/")
-    need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name in .ipynb")
+    need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name ending in .ipynb")
     need(folder.is_dir(), f"got --output {args.output}; expected a folder that exists; try mkdir -p {folder}")
     fresh = args.force or not os.path.exists(args.output)
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")

@@ -10,26 +10,26 @@
     python scripts/new_trainer.py grpo my_grpo.py --model M --data train.jsonl --eval_data test.jsonl \\
         --reward my.py:reward --minutes 2 --out runs/mine
 
-does three things and stops at the first that fails. FILE gets the page, one file of plain PyTorch and transformers;
-settings of the method that are given, such as `--clip_eps_high 0.28`, become its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log;
---minutes is for both. Without --out it stops after the check, without --model after the writing.
+does three things and stops at the first that fails. It writes the page to FILE: one file of plain PyTorch and
+transformers, whose defaults are the settings that you give, such as `--clip_eps_high 0.28`. selfcheck compares it with
+independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
+--minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it: `--kl_coef 0.04`
-of grpo, `--turn_baseline turn` of multi_turn, and of all pages `--prompt_column question`, or `--metrics_file
-metrics.jsonl`, a second log only of updates, with `--metric_names reward=reward/mean,…` under your names. --list
-prints all. --inline copies the file of the reward or environment into FILE too.
---advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
-the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
-loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
+a change of templates/changes/, such as `--change token_mean`. A flag that only a change has makes that change too:
+`--kl_coef 0.04` (grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and
+`--metrics_file metrics.jsonl`, a second log of the updates alone, whose names `--metric_names reward=reward/mean,…`
+sets. --list prints all. --inline also copies the file of the reward or environment into FILE.
+--advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function by yours and copy the text of
+its file; ppo_train.py takes the same. selfcheck does not require such advantages to sum to 0 in a group, nor such a
+loss to clip. A loss that by design lacks the policy gradient at ratio 1 needs `--leave_out advantages_detached`.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
-start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
-conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
-the saved model loads, and by how much its weights differ from the start's; `prove.py OUT` measures its accuracy again,
-by transformers' own generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated;
-whatever ends the command once FILE is written, stdout says how far it came.
+repeat the run, how many held-out prompts also occur in training, the accuracy before and after (for conversations the
+mean return, and that of the logged ones by number of answers), diagnose.py's verdict, whether the saved model loads,
+and by how much its weights differ from the start's. `prove.py OUT` measures the accuracy again, by transformers' own
+generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early; it then saves and evaluates. Whatever ends
+the command after FILE is written, stdout says how far it got.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -40,27 +40,30 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       104-143  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       146-162  bundle          Where this bundle and its embedded model, data and rewards lie
-#       165-320  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       323-364  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       367-394  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       397-521  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       524-577  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       580-674  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       677-895  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       898-974  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      977-1172  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1175-1435  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1438-1467  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1470-1507  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1510-1516  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1519-1594  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1597-1608  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1611-1653  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1656-1854  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1857-1974  training        The check of a page, its run, and what both come to
-#     1977-2237  command         The command line
+#       110-149  messages        Errors that a user can fix, each with its exit code, and messages on stderr
+#       152-168  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       171-331  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       334-375  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       378-405  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
+#       408-532  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
+#       535-589  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       592-695  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       698-770  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       773-908  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#      911-1184  question parts  Columns that look like part of the question: passages, options, images, a second text
+#     1187-1267  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
+#     1270-1307  extracts        Extract the part of a Python file that some of its names need
+#     1310-1505  user code       What a reward gets: texts, copies of the columns, and a process state of its own
+#     1508-1768  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1771-1800  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1803-1840  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1843-1849  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1852-1927  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1930-1941  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1944-1986  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     1989-2231  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2234-2351  training        The check of a page, its run, and the results of both
+#     2354-2615  command         The command line
 
 import argparse
 import ast
@@ -76,13 +79,16 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import locale
 import logging
 import math
+import numbers
 import os
 import random
 import re
+import reprlib
 import shlex
 import shutil
 import signal
@@ -96,7 +102,7 @@ import time
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -211,6 +217,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -568,7 +579,8 @@ def is_dialogue(text) -> bool:
 
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
+    marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -655,6 +667,13 @@ def prompt_of(row: dict, column: str, where: str):
     return row[column]
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -669,30 +688,261 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
+
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -706,6 +956,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -716,14 +985,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -794,6 +1061,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -834,59 +1116,66 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
-def warn_odd_answers(source: str, rows: list[dict]) -> None:
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, total, ends = Counter(), len(asked), 0
-    warn_odd_answers(source, [row for row, _ in asked])
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
-    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
-    if ends:
-        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
-    if answered:
-        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    found = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+    )
+    for flags, what in found:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {what}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
@@ -897,9 +1186,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
-NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
 PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
-    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
@@ -927,6 +1216,12 @@ def mirrored(asked: str) -> str:
     return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
 
 
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
     """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
@@ -948,12 +1243,10 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected several prompts and a larger number, as all rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of a prompt stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
-    trained = {asked for asked, _ in {*tasks} - drawn}
-    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+    also = of_swapped([task[0] for task in tasks if task in drawn], {asked for asked, _ in {*tasks} - drawn})
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -972,6 +1265,46 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
+
+
+# ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
+
+IMPORTS = (ast.Import, ast.ImportFrom)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a top-level statement binds in its module."""
+    if isinstance(statement, DEFINITIONS):
+        return {statement.name}
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, DEFINITIONS):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
+    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+
+    A module's names stand in one line, each once; a star in another.
+    """
+    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    for node, alias in ((x, alias) for x in imports for alias in x.names):
+        module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
+        if module in left_out:
+            continue
+        names = blocks[module in sys.stdlib_module_names]
+        start = f"from {'.' * node.level}{node.module or ''} import " if isinstance(node, ast.ImportFrom) else "import "
+        together = start != "import " and name != "*"
+        names.setdefault(start if together else start + name, {}).update({name: None} if together else {})
+    blocks = [[start + ", ".join(names) for start, names in block.items()] for block in blocks.values()]
+    ordered = (sorted(block, key=lambda line: (line.startswith("from"), line)) for block in blocks)
+    return "\n\n".join("\n".join(block) for block in ordered if block)
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -1348,7 +1681,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -1401,7 +1734,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -1551,7 +1884,7 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
     (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
@@ -1646,10 +1979,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
 
 
@@ -1747,37 +2080,81 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def own_text(file: str) -> tuple[str, list[str]]:
-    """(text, names of functions and classes) of a Python file.
+def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements whose imports bind one name each."""
+    statements = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            statements += [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            statements += [ast.Import([alias]) for alias in node.names]
+        else:
+            statements.append(node)
+    return statements
 
-    Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
+
+def origins(nodes: list[ast.stmt]) -> dict[str, str]:
+    """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
+    found = {}
+    for node in one_name_each(nodes):
+        is_module = isinstance(node, ast.Import) and not node.names[0].asname
+        origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
+        found |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    return found
+
+
+def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
+    """(text, statements, imports at the top) of a Python file.
+
+    The text is without these, known imports, its docstring and a block `if __name__ == ...`.
     """
     text = Path(file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines = text.splitlines()
+    lines, imports, at_top = text.splitlines(), [], True
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if is_text or is_main or getattr(node, "module", "") == "__future__":
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
-    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
-    return text, [node.name for node in body if hasattr(node, "name")]
+        is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
+        at_top &= is_text or is_import  # further down, sys.path may have changed
+        parts = one_name_each([node]) if is_import else []
+        unknown = [] if at_top else [ast.unparse(x) for x in parts if ast.unparse(x) not in known]
+        imports += parts if at_top else []
+        if is_text or is_main or len(unknown) < len(parts):
+            height = node.end_lineno - node.lineno + 1
+            lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body, imports
+
+
+def imports_of(source: str) -> list[ast.stmt]:
+    """The imports that a page begins with."""
+    return [*itertools.takewhile(lambda x: isinstance(x, IMPORTS), ast.parse(source).body[1:])]
+
+
+def with_imports(source: str, imports: list[ast.stmt]) -> str:
+    """The page with further imports among its own."""
+    lines, own = source.splitlines(), imports_of(source)
+    return (
+        "\n".join([*lines[: own[0].lineno - 1], import_blocks([*own, *imports]), *lines[own[-1].end_lineno :]]) + "\n"
+    )
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    text, theirs = own_text(file)
+    text, body, imports = own_text(file, {*map(ast.unparse, one_name_each(imports_of(source)))})
+    theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
-    both = sorted({*theirs} & {*outline(source)})
+    own, others = origins(ast.parse(source).body), origins(body)
+    both = sorted(x for x in own.keys() & others if not own[x] or own[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
+    source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 
@@ -1977,6 +2354,7 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
+OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
@@ -1994,7 +2372,7 @@ def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
 
 def check_file(file: str, force: bool) -> None:
     """Raise UserError for a FILE that cannot be written, or that is there."""
-    need(file.endswith(".py"), f"got FILE {file}; expected a name in .py")
+    need(file.endswith(".py"), f"got FILE {file}; expected a name ending in .py")
     folder = Path(file).resolve().parent
     need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
@@ -2134,7 +2512,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if not started:
         return 0
     report |= unread_columns(given, rows)
-    left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
+    left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:
@@ -2195,10 +2573,10 @@ def trainer_parser() -> argparse.ArgumentParser:
     parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
     inline = "copy the file of the reward or environment into FILE, as its default"
     parser.add_argument("--inline", action="store_true", help=inline)
-    left_out = "checks of selfcheck that are not for your method"
+    left_out = "checks of selfcheck that do not fit your method"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=left_out)
     for flag, (_, takes) in OWN.items():
-        help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
+        help_text = f"your function; its parameters are any of {', '.join(takes)}"
         parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
     kept = "rows of --data kept back, in place of --eval_data; writes OUT_data/train.jsonl and OUT_data/held_out.jsonl"
     parser.add_argument("--hold_out", "--hold-out", type=int, metavar="N", help=kept)

@@ -9,33 +9,40 @@
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
-                       before and after by transformers' own generate and the run's reward, greedy and sampled once;
-                       held-out prompts that also train; KL of the saved model to its start, or to its teacher
-    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; intervals, McNemar's
-                       p recomputed; unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: reward_preflight.py tries it on your rows (gold, empty, nonsense; twice, in another
-                       order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion;
-                       where rows have tests, hostile programs through that very reward: paid, read, changed, ended
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and the returns of the same answers
-                       where ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop play them
-    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as
-                       (--set: the numbers inside them): value and gradient by float64 loops over single tokens;
-                       padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id, equal
-                       scores. What is not recognised or does not import is listed, never guessed
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags behind --
-    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
-                       has verl composes it, reads rows by verl's data set and tries the job's copy of the reward
+                       before and after, by transformers' own generate and the run's reward, greedy and sampled once;
+                       held-out prompts that also occur in training, or swap the numbers of one (a+b, b+a); whether
+                       the accuracies in metrics.jsonl are those of its models; KL to its start or teacher
+    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
+                       and reward: computed again from the completions; intervals and McNemar's p recomputed;
+                       unfinished texts that count as right; two rows to read
+    FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
+                       nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
+                       verl, ours); time and memory per completion; whether it runs an answer as Python; if rows have
+                       tests (asserts, input and output), whether hostile programs get paid, read or change anything,
+                       or end the reward
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
+                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
+                       by --as (--set: the numbers inside them): value and gradient against float64 loops over single
+                       tokens; padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id,
+                       equal scores; inputs changed in place. It says which form of inputs fits, such as [T, B] or one
+                       group a call. Of GAE also the bootstrap, its end and the returns; of losses large ratios, an
+                       entropy term and the sampler's log-probs; of all, later calls with the same inputs. It lists
+                       what it does not recognise or cannot import, and never guesses
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
+    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
+                       that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
-stdout has one JSON object, stderr at most five sentences and what was found against the thing. A run is measured on as
-many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs
-harm only their own files and processes, even where nothing contains them.
+stdout has one JSON object; stderr has at most five sentences and the findings. A run is measured on as many held-out
+rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm only their own
+files and processes, even if nothing contains them.
 
-Deliberately left out: bootstrap intervals, losses that choose tokens among a minibatch, and of an environment the
-trainers around its conversations: nothing samples, and no TRL or verl is started.
+Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
+environment's conversations: its answers are scripted, and neither TRL nor verl starts.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
@@ -45,52 +52,55 @@ trainers around its conversations: nothing samples, and no TRL or verl is starte
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 proved, 1 something was found against it, 2 bad input.
+Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is false, too, where
+what matters most could not be measured.
 """
 
 # Contents
-#       144-149  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       152-235  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       238-277  bundle              Where this bundle and its embedded model, data and rewards lie
-#       280-412  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       415-456  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       459-605  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       608-672  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       675-892  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       895-983  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      986-1222  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1225-1328  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1331-1345  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1348-1370  prompts             Prompts as token ids, for training and held out
-#     1373-1654  attacks             Right and hostile programs, and what a code reward says of them in a process of …
-#     1657-1852  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     1855-2115  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2118-2408  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2411-2553  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2556-2618  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     2621-2832  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     2835-2867  text turns          Conversations of texts alone: what stands in for a tokenizer and a chat template …
-#     2870-2882  conversations       The record of a conversation with an environment, and what the environment says …
-#     2885-2895  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     2898-2912  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2915-2981  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
-#     2984-2996  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
-#     2999-3011  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     3014-3025  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     3028-3086  proof               What a proof says: figures, sentences, what was found against the thing and what …
-#     3089-3127  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
-#     3130-3175  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
-#     3178-3371  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
-#     3374-3564  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3567-3623  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
-#     3626-3748  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
-#     3751-3880  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers …
-#     3883-3925  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check say of it, …
-#     3928-4080  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
-#     4083-4183  recognition         Which formula a function is, and which input each of its parameters is, by their …
-#     4186-4299  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     4302-4533  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
-#     4536-4611  command             The command line
+#       158-163  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       166-249  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       252-291  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       294-431  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       434-475  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       478-642  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#       645-710  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#       713-930  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#      933-1021  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1024-1269  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1272-1375  chat                Chat templates: their settings, how they render messages, and strings that …
+#     1378-1413  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1416-1440  prompts             Prompts as token ids, for training and held out
+#     1443-1725  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
+#     1728-1928  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     1931-2191  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2194-2484  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2487-2629  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2632-2694  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     2697-2908  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     2911-2943  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
+#     2946-2958  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     2961-2971  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     2974-2993  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2996-3056  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3059-3074  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3077-3089  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3092-3103  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     3106-3179  proof               The parts of a proof: figures, sentences, findings, and what was not measured
+#     3182-3232  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3235-3509  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
+#     3512-3602  graded again        Scores of an evaluation, computed again from the completions that lie beside it
+#     3605-3804  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3807-3887  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
+#     3890-4077  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
+#     4080-4214  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
+#     4217-4259  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
+#     4262-4436  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
+#     4439-4589  recognition         Recognise a function's formula and the role of each parameter by their names; …
+#     4592-4839  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     4842-4969  function faults     What a function computes, in each published way of its formula, and what it …
+#     4972-5129  function checks     What is looked at in a function that is its formula: other inputs, its other …
+#     5132-5433  function proof      Functions of losses and advantages: value and gradient against the formula, in …
+#     5436-5535  command             The command line
 
 import argparse
 import ast
@@ -98,12 +108,16 @@ import asyncio
 import builtins
 import codecs
 import contextlib
+import copy
 import csv
+import ctypes
+import dataclasses
 import difflib
 import errno
 import functools
 import gc
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -326,6 +340,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -460,6 +479,7 @@ def parse_flags(
 
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
@@ -483,6 +503,8 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+        return 0, 1
     import torch.distributed as dist
 
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
@@ -519,6 +541,21 @@ def wait_passively() -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+def use_huge_pages() -> None:
+    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+
+    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
+    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    """
+    if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
+        return
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+    if mallopt:
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
 class CpuThreads:
@@ -584,7 +621,7 @@ class CpuThreads:
 
 def in_group() -> bool:
     """Whether this process belongs to a group of several."""
-    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+    return world()[1] > 1
 
 
 def leave_processes() -> None:
@@ -609,7 +646,7 @@ def end_at_once(code: int) -> None:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
 
     What the user has set stays.
 
@@ -617,6 +654,7 @@ def quiet_environment(vllm: bool = False) -> None:
         vllm: samples in this process; its memory pool does not work with segments that grow.
     """
     wait_passively()
+    use_huge_pages()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
     if not vllm and not any(name in os.environ for name in names):
         os.environ[names[0]] = "expandable_segments:True"
@@ -627,8 +665,8 @@ def quiet_environment(vllm: bool = False) -> None:
 
 def exit_code(
     run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
+    mend: str = "fix it and try --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -1203,6 +1241,13 @@ def prompt_of(row: dict, column: str, where: str):
     return row[column]
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1217,6 +1262,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
@@ -1330,6 +1377,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -1345,16 +1398,33 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     return asked_words(row["prompt"]), columns
 
 
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -1579,6 +1649,7 @@ def scores_of(function, row, texts):
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
     found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
     found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
@@ -1643,7 +1714,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
             try:
                 out, err = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                return {"ended": f"the reward did not come back in {seconds:g} s"}
+                return {"ended": f"the reward did not return in {seconds:g} s"}
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -1662,6 +1733,11 @@ def text_of_turns(completion) -> str:
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def user_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 def text_of_answers(completion) -> str:
@@ -2028,7 +2104,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -2081,7 +2157,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -2404,7 +2480,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
         return scores, parts
 
 
@@ -2412,7 +2488,7 @@ class Reward:
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
+HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 @dataclass
@@ -2676,7 +2752,7 @@ class TurnBridge:
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
@@ -2771,10 +2847,10 @@ class TurnBridge:
             seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
             for part in (thinks, visible):
                 if "".join(part.split()) not in "".join(said.split()):
@@ -2898,6 +2974,11 @@ class PlaySetup:
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
     """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
 
@@ -2943,15 +3024,9 @@ def weight_change(start, model, saved_in=None) -> dict:
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 
 
-def ends_of(model, tokenizer) -> list[int]:
-    """The tokens that end an answer: chat models name several."""
-    ends = model.generation_config.eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
+    width, answers, ends = max(map(len, ids)), [], ending_ids(model.generation_config.eos_token_id, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
         part = ids[i : i + 64]
@@ -2964,7 +3039,7 @@ def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
 
 def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
     """The texts of answers, without their end token."""
-    ends = ends_of(model, tokenizer)
+    ends = ending_ids(model.generation_config.eos_token_id, tokenizer)
     return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
 
 
@@ -2984,12 +3059,15 @@ def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]
 # ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
 
 
-def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
-    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float, after=None):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone.
+
+    `after` [B] has the value of what follows a row's last token; nothing does by default.
+    """
     advantages = values * 0
     for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
         r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
-        v.append(0.0)  # nothing comes after the last token
+        v.append(0.0 if after is None else float(after[i]))
         delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
         for t, column in enumerate(columns):
             advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
@@ -3011,7 +3089,7 @@ def saved_settings(folder: Path) -> dict:
     return saved
 
 
-# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
+# ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
 
 
 def read_report(path: str) -> dict:
@@ -3038,6 +3116,12 @@ class Proof:
     sentences: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     not_measured: list[str] = field(default_factory=list)
+    is_open: bool = False  # what matters most could not be measured
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing was found against it, and what matters most was measured."""
+        return not self.findings and not self.is_open
 
     def say(self, sentence: str) -> None:
         """Add a sentence that can be quoted."""
@@ -3075,14 +3159,23 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
     except subprocess.TimeoutExpired:
         raise UserError(f"got checks that take longer than {seconds:g} s; try a larger --minutes") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
-        raise UserError(said[-1].removeprefix("error: "))
+        said = (done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"])[-1]
+        behind = f"; flags of {script} go behind --" if "try --" in said else ""
+        raise UserError(said.removeprefix("error: ") + behind)
     return json.loads(done.stdout)
+
+
+def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
+    """What reward_preflight.py says of a reward or an environment; a call that hangs is told within the time."""
+    words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
+    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else []
+    return report_of("reward_preflight.py", [*words, *flags], seconds)
 
 
 def failures_of(report: dict) -> list[str]:
     """What reward_preflight.py finds against a reward or an environment, once for each check."""
-    failed = {x["check"]: x["message"] for x in reversed(report["findings"]) if x["severity"] == "fail"}
+    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
+    failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
 
 
@@ -3111,6 +3204,18 @@ def exact_p(better: int, worse: int) -> float:
     return float(min(Fraction(1), 2 * tail))
 
 
+def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
+    """Two-sided p of Fisher's exact test on two shares, computed with integers.
+
+    >>> round(unpaired_p(3, 4, 1, 4), 6)
+    0.485714
+    """
+    total = right + other_right
+    ways = [math.comb(n, k) * math.comb(other_n, total - k) for k in range(max(0, total - other_n), min(n, total) + 1)]
+    own = math.comb(n, right) * math.comb(other_n, other_right)
+    return float(Fraction(sum(x for x in ways if x <= own), sum(ways)))
+
+
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
     """Shares with intervals, and the paired test, of two outcomes on the same rows."""
     n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
@@ -3127,13 +3232,10 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
     return [max(-1.0, float(up - down) - half), min(1.0, float(up - down) + half)]
 
 
-# ------------------------------------------------------------------- run settings (src/programs/prove/run_settings.py)
+# ------------------------------------------------------------------------- run proof (src/programs/prove/run_proof.py)
 
-ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
-    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
-    "overrides (.txt) of a verl job"
-)
+FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
+BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
@@ -3163,7 +3265,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
         places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
         return str(next((path for path in places if name and path.exists()), name))
 
-    run = SimpleNamespace(**values, saved=folder if is_page else folder / "final", is_page=is_page)
+    run = SimpleNamespace(**values, folder=folder, saved=folder if is_page else folder / "final", is_page=is_page)
     for name in ("model", "data"):
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
@@ -3173,12 +3275,6 @@ def run_settings(folder: Path) -> SimpleNamespace:
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
     run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
     return run
-
-
-# ------------------------------------------------------------------------- run proof (src/programs/prove/run_proof.py)
-
-FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
-BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
 
 
 def rows_of(source: str, run) -> list[dict]:
@@ -3216,6 +3312,10 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
         except Exception as error:  # a start that has gone, a teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
+    with contextlib.suppress(Exception):  # a start without a tokenizer
+        own, ids = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
+        if other := sum(ids.get(token) != number for token, number in own.items()):
+            proof.find(f"the saved tokenizer has other ids for {other} of {len(own)} tokens of its start {run.model}")
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -3272,17 +3372,19 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
     if not run.eval_data:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
-    held_out = []
+    held_out, with_columns = [], bool(run.environment)
     try:
         held_out = rows_of(run.eval_data, run)
-        trained = {task_of(row, bool(run.environment)) for row in rows_of(run.data, run)}
+        trained = {task_of(row, with_columns) for row in rows_of(run.data, run)}
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
-    count = sum(task_of(row, bool(run.environment)) in trained for row in held_out)
+    tasks = [task_of(row, with_columns) for row in held_out]
+    count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
-    proof.say(f"{text}, compared without case, white space and system prompt.")
+    also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
+    proof.say(f"{text}, compared without case, white space and system prompt{also}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -3336,10 +3438,45 @@ class Measurement:
                 self.kl[name, other] = total + mean * tokens, count + tokens
 
 
+def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
+    """(Step, accuracy, rows) of the evaluations in a run's metrics.jsonl, in the order of the steps."""
+    found = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line or "{}")
+            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
+            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
+                found[entry.get("step", 0)] = (value, int(rows))
+    return [(step, *found[step]) for step in sorted(found)]
+
+
+def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
+    """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
+    logged = logged_accuracies(run.folder)
+    if not logged:
+        return ""
+    for step, value, rows in logged:
+        if abs(value * rows - round(value * rows)) > 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
+            proof.find(f"metrics.jsonl says eval/accuracy {value:g} at step {step}, which is no share of {rows} rows")
+            break
+    ends = [("after", logged[-1])] + ([("before", logged[0])] if logged[0][0] == 0 and len(logged) > 1 else [])
+    for name, (step, value, rows) in ends:
+        right = min(rows, max(0, round(value * rows)))
+        reached = [measured.right[way][name] for way in measured.ways]
+        chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
+        if chance < FALL_P:
+            said = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
+            said = f"its model reaches {said} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
+            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {said}")
+    step, value, rows = logged[-1]
+    return f"; metrics.jsonl says {value:.3f} on {rows} rows at step {step}"
+
+
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """The sentences of held-out accuracy."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
+    log = compare_with_log(run, proof, measured) if run.reward else ""
     for way in measured.ways if run.reward else ():
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
         proof.figures[way] = figures
@@ -3348,8 +3485,9 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
         test = f"{figures['better']} rows better, {figures['worse']} worse, exact McNemar p = {figures['p']:.2g}"
         proof.say(
             f"Held-out accuracy ({how}, transformers' plain generate, scored by {run.reward[0]}) goes from {before} to "
-            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}."
+            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}{log}."
         )
+        log = ""
         if figures["after"] < figures["before"] and figures["p"] < FALL_P:
             proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
 
@@ -3371,6 +3509,99 @@ def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
     )
 
 
+# ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
+
+PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
+
+
+def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores that it may have) of as many samples as fit into the time; [] of no gold to read."""
+    file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
+    need(file.is_file(), f"{file} is missing")
+    grader, found = import_file("grader", str(file), str(file)), []
+    grader.start_worker(patience_s=60)
+    for sample in samples:
+        if time.monotonic() > end:
+            break
+        # worked examples before a question, or a template around it, may hide that an answer copies the task
+        prompts = ("", user_text(sample.get("prompt") or ""))
+        scores = {grader.math_score(sample["completion"] or "", sample["gold"], prompt) for prompt in prompts}
+        found.append((sample, "verified", [*scores]))
+    return found
+
+
+def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[tuple[dict, str, list]]:
+    """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
+    need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
+    need(Path(data).is_file(), f"its data {data} are not here")
+    rows, seen = {}, {}
+    for row in read_rows(data):
+        key = hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+        key = key.hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        rows[key if seen[key] == 1 else f"{key}.{seen[key]}"] = row
+    need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
+    examples = []
+    for sample in samples:
+        row = rows[sample["key"]]
+        column = next(name for name in PROMPTS if row.get(name) is not None)
+        columns = {name: value for name, value in row.items() if name not in RESERVED}
+        examples.append({"prompt": prompt_of(row, column, data), "columns": columns})
+    texts = [sample["completion"] or "" for sample in samples]
+    parts = Reward(specs)(examples, texts, [[1] * max(1, sample.get("tokens") or 1) for sample in samples])[1]
+    return [(sample, name, [values[i]]) for name, values in parts.items() for i, sample in enumerate(samples)]
+
+
+def grade_again(label: str, samples: list[dict], settings: dict, seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
+    kind, _, rest = label.partition(":")
+    need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
+    if kind == "math":
+        need(all("gold" in sample for sample in samples), "samples.jsonl has no gold answers")
+        return graded_math(samples, seconds)
+    need(kind == "reward" and settings, f"task {kind} is not scored here")
+    parts = [part for part in rest.split(",") if part]
+    specs = [part for part in parts if "=" not in part] + list(settings.get("reward") or ())
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    return graded_by_reward(samples, specs, options.get("data") or settings.get("data") or "")
+
+
+def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
+    """(Sample, metric, score) where the stored score is none of the computed ones."""
+    odd = []
+    for sample, name, scores in found:
+        stored, known = sample["metrics"].get(name), [x for x in scores if x is not None]
+        if stored is not None and known and all(abs(stored - x) > 1e-6 for x in known):
+            odd.append((sample, name, known[0]))
+    return odd
+
+
+def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
+    """Add findings about scores that do not follow from their completions; returns what was computed again."""
+    said = []
+    for label, rows in tasks.items():
+        samples = [sample for row in rows.values() for sample in row]
+        try:
+            found = grade_again(label, samples, settings, seconds / len(tasks))
+        except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
+            proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
+            said.append(f"scores of {label} were not computed again ({error})")
+            continue
+        odd = contradictions(found)
+        by = "math_grader.py" if label.startswith("math") else "its functions"
+        said.append(
+            f"{len(found)} scores of {label} were computed again from the completions by {by}, {len(odd)} differ"
+        )
+        for sample, name, score in odd[:3]:
+            shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
+            proof.find(
+                f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
+            )
+        if len(odd) > 3:
+            proof.find(f"{file}, {label}: {len(odd) - 3} more scores are not those of their completions")
+    return "; ".join(said)
+
+
 # ----------------------------------------------------------- evaluation proof (src/programs/prove/evaluation_proof.py)
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -3381,7 +3612,8 @@ class Results:
     """results.json of one model and the samples beside it."""
 
     def __init__(self, file: Path):
-        self.file, self.tasks, self.samples = file, read_report(str(file))["tasks"], {}
+        report = read_report(str(file))
+        self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -3405,7 +3637,7 @@ def results_files(path: Path) -> list[Path]:
 
 def column_of(metric: str, sample: dict) -> str:
     """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
-    passes = "passed" if "passed" in sample["metrics"] else "accuracy"
+    passes = next((name for name in ("passed", "verified") if name in sample["metrics"]), "accuracy")
     return passes if metric.startswith("pass@") else metric
 
 
@@ -3476,11 +3708,17 @@ def recount(results: Results, proof: Proof) -> dict:
     return recounted
 
 
-def prove_evaluation(path: Path) -> Proof:
-    """Recount the results in a file or folder, of one model or of two that were compared."""
+def prove_evaluation(path: Path, seconds: float) -> Proof:
+    """Recount the results in a file or folder, of one model or of two that were compared.
+
+    Args:
+        seconds: for scores that are computed again.
+    """
     proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
     try:
         recounts = [recount(results, proof) for results in all_results]
+        differences, share = len(proof.findings), seconds / len(all_results)
+        again = [regrade(proof, x.file, x.samples, x.settings, share) for x in all_results]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
@@ -3491,7 +3729,9 @@ def prove_evaluation(path: Path) -> Proof:
         proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
         return proof
     main, results_of = order[0], list(zip(all_results, recounts, strict=True))
-    proof.say(f"{counted} in {path}; {len(proof.findings)} differences to results.json were found.")
+    proof.say(
+        f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
+    )
     for results, found in results_of:
         if main in found:
             figures = found[main]
@@ -3567,8 +3807,24 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
 # ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
-TOGETHER_S, ALONE_S = 40.0, 15.0  # all programs in one call; one of them
+OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
+FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")
+FED_MAIN = "print(f(int(input())))"  # a program that is judged by what it prints
+TOGETHER_S, ALONE_S = 40.0, 25.0  # all programs in one call; one of them
 HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
+
+
+def fed_test(tests):
+    """Tests of input and output in their own form, with that of the attacks in them; None where they are others."""
+    if isinstance(tests, str):
+        with contextlib.suppress(ValueError):
+            tests = fed_test(json.loads(tests))
+            return json.dumps(tests) if tests else None
+    if isinstance(tests, list) and tests:
+        return [found] if (found := fed_test(tests[0])) else None
+    pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
+    lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
+    return tests | lists if len({*pair.values()}) == 2 else None
 
 
 def attacked_row(row: dict, names: set[str]) -> dict | None:
@@ -3578,6 +3834,8 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
         return row | {"reward_model": inner}
     for name in TESTS:
         value, test = row.get(name), TEST_OF_ATTACKS
+        if name in names and (fed := fed_test(value)):
+            return row | {name: fed}
         if name not in names or "assert " not in json.dumps(value, default=str):
             continue
         with contextlib.suppress(ValueError, TypeError):
@@ -3592,6 +3850,8 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and say what got through."""
     (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
+    if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
+        programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
         return called_on_programs(str(Path(path).resolve()), name, row, codes, seconds)
@@ -3603,7 +3863,8 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
         with ThreadPoolExecutor(4) as pool:
             outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
     scores = [x.get("scores", [0.0])[0] for x in outcomes]
-    right, wrong = min(s for s, (kind, *_) in zip(scores, programs, strict=True) if kind == "right"), scores[hostile[0]]
+    rights = {about: s for s, (kind, about, _) in zip(scores, programs, strict=True) if kind == "right"}
+    right, wrong = rights["plain"], scores[hostile[0]]
     if right <= wrong:
         proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
         return
@@ -3616,10 +3877,13 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
             through[programs[i][1]] = "; ".join(problems)
     proof.figures["attacks"] = {"tried": [programs[i][1] for i in hostile], "got_through": through}
     proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
+    libraries = (
+        ", and so is one with an import" if rights["a library"] > wrong else f"; one with an import gets {wrong:g}"
+    )
     held, through = len(hostile) - len(through), ", ".join(through) or "none"
     proof.say(
         f"{held} of {len(hostile)} hostile and wrong programs were contained, each called through this very reward on "
-        f"this machine (user {os.getuid()}), and right ones are paid; got through: {through}."
+        f"this machine (user {os.getuid()}); got through: {through}. A plain right program is paid{libraries}."
     )
 
 
@@ -3628,6 +3892,8 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
 AS_SAMPLE_REWARD = '''\
 """A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
 
+import asyncio
+import inspect
 import runpy
 
 FUNCTION = runpy.run_path("{file}")["{name}"]
@@ -3642,10 +3908,17 @@ def as_sample_reward(prompt, completion, **columns):
         gold = next((columns[name] for name in GOLD if name in columns), None)
     given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
     score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score
 '''
 MEASURED_ROWS = 32
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
+ESCAPE = (  # `open` where eval is given no builtins
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
+    "._module.__builtins__['open']"
+)
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -3666,24 +3939,39 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
     return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
 
 
-def prove_reward(spec: str, data: str, seconds: float) -> Proof:
+def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
+    classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
+    need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")
     forms = forms_of(arguments) if arguments else {}
+    names = {x.arg for x in (*arguments.args, *arguments.kwonlyargs)} if arguments else set()
     with tempfile.TemporaryDirectory() as folder:
-        tried, taken = spec, {*rows[0]}
-        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
+        tried, taken, read = spec, {*rows[0]}, data
+        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
         elif arguments and not arguments.kwarg:
-            taken &= {x.arg for x in arguments.args}
+            taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
+        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # as verl has gold answers
+            read = str(Path(folder, "rows.jsonl"))
+            rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
+            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, forms, name)
         try:
-            report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
-            describe_checks(proof, report, tried, data)
+            report = preflight_of("reward", tried, read, flags, seconds)
+            column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
+            first = [{"prompt": prompt_of(x, column, data), "columns": x} for x in rows[:MEASURED_ROWS]]
+            if is_unpaid(report, flags):
+                skip_gold(proof, report)
+            for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
+                proof.is_open = True
+                why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
+                proof.skip("Whether every kind of row is paid in full", why)
+            describe_checks(proof, report, tried, data, first)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
@@ -3691,8 +3979,32 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
+        elif taken & {*TESTS[:-2]}:
+            proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
+        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first[:1]):
+            proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += failures_of(report)
     return proof
+
+
+def is_unpaid(report: dict, flags: list[str]) -> bool:
+    """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
+    named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
+    gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
+    worst = any(x["check"] == "probes" for x in report["findings"])
+    return works and worst and not named and not gold["full_marks"] and "{" in gold["variant"]
+
+
+def skip_gold(proof: Proof, report: dict) -> None:
+    """Say that gold answers were not measured, and take back what is found against them."""
+    proof.is_open = True
+    forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
+    advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
+    proof.skip(
+        "What gold answers are paid",
+        f"no usual form that reward_preflight.py tries ({forms}, …) is paid in any row; {advice}",
+    )
+    report["findings"] = [x for x in report["findings"] if x["check"] not in ("gold", "probes")]
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
@@ -3704,39 +4016,56 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
     proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
     if all(forms.values()):
-        proof.find(f"no trainer can call {name}: {'; '.join(words)}")
+        proof.find(f"neither TRL, verl nor this bundle can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, spec: str, data: str) -> None:
+def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list[dict]) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
-    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
+    proof.figures |= {
+        "gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none", "weighted_by")}
+    }
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    proof.say(
-        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks "
-        f"(written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got {most}."
-    )
-    tests = ("deterministic", "order_independent", "batch_independent")
+    more = f", by the weight that {' and '.join(gold['weighted_by'])} gives a row" if gold["weighted_by"] else ""
+    more += f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
+    if not proof.is_open:
+        proof.say(
+            f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks"
+            f"{more} (written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got "
+            f"{most}."
+        )
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
-    words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
+    names["state_independent"] = "in a new process"
+    words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
-        proof.skip("Memory", "the reward failed on some completions")
-    else:
-        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, data)
+    try:
+        need(not any(function[kind] for kind in FAILED), "the reward failed on some completions")
+        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, rows)
         took += f" and {peak / 1024:.1f} KiB of Python memory"
+    except UserError as error:
+        proof.skip("Memory", str(error))
     proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
 
 
-def peak_bytes(spec: str, data: str) -> int:
+def runs_answers(spec: str, rows: list[dict]) -> bool:
+    """Whether a reward runs answers of a model as Python, by `eval` say: whether one of them can make a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"({str(Path(folder, 'made'))!r}, 'w').close()"
+        for code, form in itertools.product((f"open{made}", ESCAPE + made), ANSWER_FORMS):
+            with contextlib.suppress(Exception):  # of what it makes of such a text
+                Reward([spec])(rows, [form.format(code)], [[1]])
+        return bool([*Path(folder).iterdir()])
+
+
+def peak_bytes(spec: str, rows: list[dict]) -> int:
     """The peak of Python memory in a batch of gold completions, for each of them."""
-    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in read_rows(data)[:MEASURED_ROWS]]
+    rows = [row for row in rows if row["columns"].get("answer", "") is not None]
     texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
     reward = Reward([spec])
     reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
@@ -3754,9 +4083,10 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name of a file, which is not run, is a class or a dictionary: neither is a reward."""
+    """Whether a name of a file, which is not run, is a class that is not called, or a dictionary: no rewards."""
     text = file.read_text(encoding="utf-8", errors="replace")
-    return bool(re.search(rf"^(class {name}\b|{name}\b.*= *\{{)", text, re.MULTILINE))
+    found = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
+    return bool(found) and "def __call__(" not in found[0]
 
 
 class Script:
@@ -3836,9 +4166,9 @@ def in_verl(module, s: Script) -> list[float]:
 PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
 
 
-def prove_environment(spec: str, data: str, seconds: float) -> Proof:
+def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Try an environment on rows."""
-    report = report_of("reward_preflight.py", ["--environment", spec, "--data", data, "--json"], seconds)
+    report = preflight_of("environment", spec, data, flags, seconds)
     proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
     proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
     known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
@@ -3846,6 +4176,10 @@ def prove_environment(spec: str, data: str, seconds: float) -> Proof:
     if gold := report["gold"]:
         marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
+    else:
+        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
+    for note in [x for x in report["findings"] if x["check"] == "goes_on"]:
+        proof.say(f"Note: {note['message']}; {note['try']}.")
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
@@ -3909,7 +4243,7 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
     """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
     proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
-    need(Path(python).is_file(), f"got --python {python}, which is no file; expected a Python that has verl")
+    need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
     if "checked" in report:
@@ -3928,6 +4262,11 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
 CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
+CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
+TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
+WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # truncated ones of the sampler; without them where they only filter
+FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
+WRONG_AXIS = "mean over columns of means over sequences"  # for [T, B] right, for [B, T] a fault
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -3989,7 +4328,8 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
         d = sum(steps) / len(places)
         d = d if name == "gspo" else d.detach() + logp - logp.detach()
     ratio = d.exp()
-    bounded = clamp(ratio, -math.inf if name == CISPO_PAPER else 1 - c["low"], 1 + c["high"])
+    bounds = {CISPO_PAPER: (-math.inf, 1 + c["high"]), CISPO_TRL: (-math.inf, c["high"])}
+    bounded = clamp(ratio, *bounds.get(name, (1 - c["low"], 1 + c["high"])))
     if name.startswith("cispo"):
         return -bounded.detach() * a * logp
     if name == "sapo":
@@ -4000,10 +4340,14 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
 
 
 def kl_token(name: str, c: dict, i: int, t: int):
-    """k1, k2 or k3 of one token: KL(policy || reference) from the policy's sample, or from the old policy's."""
-    logp = c["logprobs"][i, t]
-    d = logp - c["ref_logprobs"][i, t]
-    value = {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[name[:2]]
+    """KL of one token: an estimate from the policy's sample or the old policy's, or the sum over the vocabulary."""
+    logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
+    if name in FULL_KL:
+        p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
+        return (p.exp() * (p - q)).sum()
+    d = logp - ref
+    k3 = (-d).exp() - 1 + (-d if c.get("flipped") else d)
+    value = {"k1": d, "k2": d * d / 2, "k3": k3, "|k1|": abs(d)}[name.split()[0]]
     return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
 
 
@@ -4012,34 +4356,45 @@ def value_token(name: str, c: dict, i: int, t: int):
     v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
     loss = (v - goal) ** 2
     if "clipped" in name:
-        loss = max(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+        larger = min if c.get("least") else max
+        v, old = (old, v) if c.get("exchanged") else (v, old)
+        loss = larger(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
     return loss / 2 if "half" in name else loss
 
 
-def ways_of(formula: str, takes: set[str]) -> list[str]:
-    """The published ways in which a formula is written, for a function that takes these inputs."""
+def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
+    """The published ways in which a formula is written, for a function that takes these inputs.
+
+    Args:
+        full: log-probs are of the whole vocabulary.
+    """
     kind = FORMULAS[formula].kind
     if kind == "kl":
-        names = ["k1", "k2", "k3"] if formula == "kl" else [formula]
+        names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]
         return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
     if kind == "value":
         clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
         return [f"{clip}half squared error", f"{clip}squared error"]
-    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER]}.get(formula, [formula])
+    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER, CISPO_TRL]}.get(formula, [formula])
     terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
-    return [f"{name} with {kl}" for name in names for kl in terms] or names
+    names = [f"{name} with {kl}" for name in names for kl in terms] or names
+    return [f"{name}{how}" for name in names for how in WEIGHTS] if "rollout_logprobs" in takes else names
 
 
 def token_losses(way: str, kind: str, c: dict):
     """Losses [B, T] in one way of writing them, 0 outside the mask."""
     import torch
 
-    losses, (name, _, kl) = [], way.partition(" with ")
+    weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
+    losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
     for i, mask in enumerate(c["mask"]):
         row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
         for t in places:
             if kind == "loss":
-                row[t] = policy_token(name, c, i, t, places) + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
+                over = {"": [], TOKEN_WEIGHT: [t]}.get(weighing, places)
+                weight = math.exp(sum(float(c["old_logprobs"][i, k] - c["rollout_logprobs"][i, k]) for k in over))
+                row[t] = policy_token(name, c, i, t, places) * weight
+                row[t] = row[t] + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
             else:
                 row[t] = {"kl": kl_token, "value": value_token}[kind](way, c, i, t) if kind != "mean" else c["x"][i, t]
         losses.append(torch.stack(row))
@@ -4059,7 +4414,8 @@ def aggregated(losses, c: dict, dims: int) -> dict:
         found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
         found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
         found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
-    return found | {"token sum / N": sums.sum() / n}
+    columns = losses.sum(0) / c["mask"].sum(0).clamp(min=1)
+    return found | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
 
 
 def group_advantages(formula: str, c: dict) -> dict:
@@ -4083,35 +4439,54 @@ def group_advantages(formula: str, c: dict) -> dict:
 # --------------------------------------------------------------------- recognition (src/programs/prove/recognition.py)
 
 LOGP = r"(log_?probs?|logps?|lp)"
+VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
+SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
+OLD = rf"(old|prev|{SAMPLER})"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"(old|behav\w+|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behav\w+)",
-    "ref_logprobs": rf"(ref|reference)_(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
-    "logprobs": rf"((new|cur|current|policy|pi|actor|per_token)_)*{LOGP}(_new|_theta)?",
+    "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
+    "ref_logprobs": rf"(ref|reference)_?(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
+    "logprobs": rf"((new|curr?|current|policy|pi|actor|per_token)_?)*{LOGP}(_new|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?",
+    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"scores?|rewards?",
-    "old_values": r"(old_|prev_)(values?|v)|values?_old|v_old",
-    "values": r"(new_)?(values?|v|vpreds?|vs|value_preds?)",
+    "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
+    "values": rf"(new_)?{VALUES}",
     "returns": r"returns?|value_targets?|targets?",
     "groups": r"groups?|group_(ids?|idx|index)|index|uids?|prompt_ids?|prompt_idx",
     "group_size": r"group_size|num_generations|num_samples|n_samples|samples_per_prompt|n|k|g",
-    "low": r"(clip_|eps_|epsilon_|ratio_)*(low|lower|lo)(_eps|_clip)?",
-    "high": r"(clip_|eps_|epsilon_|ratio_)*(high|higher|upper|hi)(_eps|_clip)?",
+    "low": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(low|lower|lo|(?<=_)min)(_eps|_clip)?",
+    "high": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(high|higher|upper|hi|(?<=_)max)(_eps|_clip)?",
     "value_clip": r"value_clip(_eps|_range)?|vf_clip|clip_?range_?(value|vf)|clip_range_vf",
-    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param)|cliprange",
+    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
     "std_eps": r"(std|adv|advantage)_(eps|epsilon)",
     "dual_clip": r"dual_clip|clip_ratio_c",
     "beta": r"beta|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
+    "dones": r"dones?|terminals?|terminat(ed|ions)",
+    "next_values": r"next_values",
+    "after": r"(next|last|final|bootstrap)_(value|val|v)|last_values|bootstrap(_values)?",  # what follows a row
+    "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
+    "entropy": r"(token_)?entropy|entropies",
+    "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
     "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
+# of two parameters of one role, that of the one that is called so
+BESIDE = {
+    "old_logprobs": (rf"{SAMPLER}.*|.*_{SAMPLER}", "rollout_logprobs"),
+    "values": (r"(old_)?values?", "old_values"),
+}
 # what a name means in a formula of another kind
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
-CLIPPED = {"clip", "clipped", "surrogate", "policy", "actor", "loss", "objective", "compute", "get", "per", "token"}
+SEVERAL = ("x",)  # inputs that more than one parameter may be given
+ASIDE = ("entropy", "entropy_weight")  # inputs of a further term, which is looked at by itself
+SHAPED = {"scores", "token_rewards", "values", "next_values"}  # what makes more of a loss or KL than its formula
+FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
+SMALLEST_CLIP = 1e-4  # a smaller default is of a number that is added before a division
+CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 
 
 @dataclass
@@ -4127,6 +4502,10 @@ class Candidate:
     leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
+    switches: dict = field(default_factory=dict)  # those of them that are True or False
+    generic: bool = False  # its formula comes from a name that others have too
+    unknown_form: bool = False  # it was called, and is none of the forms known here
+    axis: bool = False  # it fits [T, B] alone
 
     def find(self, finding: str) -> None:
         """Add a finding against it."""
@@ -4135,7 +4514,8 @@ class Candidate:
 
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
     """{parameter: input} of known names, as a kind of formula means them."""
-    return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in roles.items() if role}
+    known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
+    return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in known.items()}
 
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
@@ -4147,15 +4527,30 @@ def missing(formula: str, roles: dict[str, str]) -> set[str]:
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
 
 
-def formula_of(name: str, roles: dict[str, str]) -> str:
-    """The formula of a name and its inputs; "" where they do not say it."""
-    has = {*re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")}
+GENERIC = {"kl", "value_loss", "critic_loss"}  # of names that say what is computed, and not by which formula
+
+
+def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
+    """(Formula of a name and its inputs, "" where they do not say it; whether the name is a generic one)."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
+    has = {*re.findall(r"[a-z\d]+", name.lower())}
     for formula, about in FORMULAS.items():
         if {*about.words.split()} <= has and not missing(formula, roles):
-            if about.kind != "kl" or "advantages" not in roles.values():
-                return formula
+            return formula, formula in GENERIC
     clipped = has <= CLIPPED and has & {"clip", "clipped", "policy"} and {*roles.values()} & {"clip", "low", "high"}
-    return "ppo" if clipped and not missing("ppo", roles) else ""
+    return "ppo" if clipped and not missing("ppo", roles) else "", True
+
+
+def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
+    """Leave an optional parameter at its default beside another one of its role, or if it is no clip by its size."""
+    kept = {}
+    for p in sorted(own, key=lambda p: p.default is not p.empty):
+        role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
+        small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
+        if role and not small and not second and (role not in ASIDE or p.default is p.empty):
+            kept[p.name] = role
+    return kept
 
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
@@ -4166,7 +4561,11 @@ def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
-    found = Candidate(name, where, formula or formula_of(name, roles))
+    for role, (pattern, other) in BESIDE.items():
+        if [*roles.values()].count(role) == 2:
+            roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
+    formula, generic = (formula, False) if formula else formula_of(name, roles)
+    found = Candidate(name, where, formula, generic=generic)
     if not found.formula:
         found.why = "its name and inputs name no formula that is known here"
         return found
@@ -4174,10 +4573,17 @@ def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
     known = inputs_of(roles, kind)
     if kind == "mean":
         known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
+    known = once(known, own)
     unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
-    found.roles, found.left = known, tuple(p.name for p in own if p.name not in known and p.default is not p.empty)
-    if unknown:
-        found.why = f"it needs {', '.join(unknown)}, whose meaning its name does not say"
+    single = [role for role in known.values() if role not in SEVERAL]
+    twice = [x for x, role in known.items() if single.count(role) > 1]
+    left = {p.name: p.default for p in own if p.name not in known and p.default is not p.empty}
+    found.roles, found.left = known, tuple(left)
+    found.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
+    if twice:
+        found.why = f"it takes {' and '.join(twice)}, which could be the same input"
+    elif unknown:
+        found.why = f"it needs {', '.join(unknown)}, which no input of {found.formula} is called"
     elif lacking := missing(found.formula, roles):
         found.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
     return found
@@ -4193,12 +4599,30 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-BY_TOKEN = ("logprobs", "old_logprobs", "ref_logprobs", "values", "old_values", "returns", "token_rewards", "x")
+LARGE = {(0, 1): -3.0, (0, 2): -6.0, (4, 0): 3.0, (4, 1): 6.0}  # log-ratios of tokens where no clip bounds the loss
+BOUNDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)  # of a log-ratio, which keep the loss finite: tighter ones change it
+BY_TOKEN = tuple(
+    "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
+)
+CUT = 3  # the column at which an episode begins inside a row, for functions of rewards, values and dones
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
+PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
+NOTES = {  # what is said of a form that a function wants
+    **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
+    **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
+    **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
+    "interleaved": "for samples in the order p1 p2 … p1 p2 …",
+    "white": "with the advantages whitened inside",
+    "one_group": "for one group a call: a batch of groups would count as one",
+    "inside": "with bounds of its paper inside",
+    "off": "with its further terms at weight 0",
+    "dones": "with an episode that ends inside a row",
+    "dual_inside": "with a dual clip of 3 inside",
+}
 
 
 def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
@@ -4213,16 +4637,25 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     c["logprobs"] = -c["logprobs"].abs() - 0.1
     for name, size in (("old_logprobs", 0.5), ("ref_logprobs", 0.3)):
         c[name] = c["logprobs"] + size * c[name]
+    for place, size in LARGE.items() if kind == "loss" else ():
+        c["old_logprobs"][place] = c["logprobs"][place] - size
+        c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
+    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
+    zeros = torch.zeros_like(mask)
+    c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
-    c |= given
+    c |= given | ({"beta": 1.0} if kind == "kl" else {})
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
         c["token_rewards"][range(len(mask)), [row.nonzero().max().item() for row in mask]] = c["scores"]
     return c
+
+
+SHAPES_OF_ONE = ("row", "number", "column", "next values")  # of what follows the last step of a row
 
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
@@ -4231,16 +4664,64 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
 
     if kind == "advantage":
         ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
-        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}]
-    if kind == "gae" and "mask" in takes:
+        group = {"scores": c["scores"][:4], "mask": c["mask"][:4], "groups": [0] * 4, "one_group": True}
+        if "group_size" in takes and "groups" not in takes:
+            ids.append({"groups": [i % 2 for i in range(len(SCORES))], "interleaved": True})
+        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}, group]
+    forms = [{}]
+    if kind == "gae":
         whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
-        return [{}, {"mask": whole.double(), "note": ", for masks without holes alone"}]
-    if kind != "loss":
-        return [{}]
-    rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
-    same = rows[:, None].expand_as(c["mask"])
-    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
-    return forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+        episode = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
+        others = {"mask": whole.double(), "whole": True} if "mask" in takes else episode
+        parts, ends = ({}, {"part": 1}), ({}, {"bootstrap": True})
+        flags = torch.eye(c["mask"].shape[1], dtype=torch.float64)[:, None].expand(-1, *c["mask"].shape)
+        ended, begun = {"dones": flags[CUT - 1]}, {"dones": flags[CUT], "begins": True}
+        cuts = [ended, begun] if "dones" in takes else [{}]
+        shapes = [{"shape": x} for x in SHAPES_OF_ONE] if "after" in takes else [{}]
+        forms = [a | b | x | y for a in parts for b in ends for x in cuts for y in ({}, others)]
+        if "mask" in takes and "dones" not in takes:
+            going = {"mask": torch.ones_like(c["mask"]), "going": True}
+            forms += [a | b | x | going for a in parts for b in ends for x in (ended, begun)]
+        forms = [form | shape for form in forms for shape in shapes]
+    elif kind == "loss":
+        rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
+        same = rows[:, None].expand_as(c["mask"])
+        forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
+        forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+    wide = forms
+    if kind == "loss":  # of [T, B], equal advantages of a row's tokens would fit a mean over the wrong axis of [B, T]
+        wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
+    more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
+    if kind == "loss" and "dual_clip" not in takes:
+        more.append({"dual_clip": 3.0, "dual_inside": True})
+    by_time, extra = [x | {"by_time": True} for x in wide], []
+    if formula == "kl":
+        scale = torch.linspace(-1, 1, 5, dtype=torch.float64)
+        names = ("logprobs", "ref_logprobs")
+        extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
+    return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
+
+
+def bounded(c: dict, most: float) -> dict:
+    """Inputs of a loss with no log-ratio above a size."""
+    old = c["old_logprobs"].clone()
+    for place, size in LARGE.items():
+        old[place] = c["logprobs"][place] - math.copysign(min(abs(size), most), size)
+    return c | {"old_logprobs": old, "rollout_logprobs": c["rollout_logprobs"] + old - c["old_logprobs"]}
+
+
+def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
+    """Forms of a loss that whitens its advantages; `padded` of one that takes the padding's in, of [B, T]."""
+    made = []
+    for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
+        given = form["advantages"]
+        if padded and given.shape != c["mask"].shape:
+            continue
+        inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
+        white = (given - inside.mean()) / inside.std(correction=correction)
+        made.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+    return made
 
 
 class Tried:
@@ -4250,22 +4731,81 @@ class Tried:
         self.function, self.roles, self.takes = function, candidate.roles, {*candidate.roles.values()}
         self.kind = FORMULAS[candidate.formula].kind
         self.leaf = LEAVES.get(self.kind, "logprobs")
+        self.terms = [x for x in candidate.left if re.search("(coef|coeff|weight)$", x.lower())]
+        self.changed, self.others = [], None
 
     def __call__(self, c: dict):
-        """The first tensor that it returns; what it raises for each type of mask goes up."""
+        """The tensor that it returns, rows first; `changed` gets what it changes in place. The last error goes up."""
+        *ways, last = self.handed(c)
+        for values in ways:
+            with contextlib.suppress(Exception):
+                return self.read(c, values)
+        return self.read(c, last)
+
+    def handed(self, c: dict) -> list[dict]:
+        """Inputs by role, for each type that a function may want; arrays and lists where no gradient is asked."""
         import torch
 
-        for dtype in (torch.float64, torch.bool):
-            values = c | {"mask": c["mask"].to(dtype), "groups": c.get("ids")}
-            try:
-                result = self.function(**{name: values[role] for name, role in self.roles.items()})
-                break
-            except Exception:
-                if dtype == torch.bool or "mask" not in self.takes:
-                    raise
-        result = next(iter(result.values())) if isinstance(result, dict) else result
-        result = torch.as_tensor(result[0] if isinstance(result, tuple) else result)
+        after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
+        following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
+        given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
+        given |= {"mask": 1 - c["dones"][: len(c["mask"])]} if c.get("going") else {}
+        tensors = {role: given[role] for role in self.takes}
+        for role, x in tensors.items():
+            x = x[: len(c["mask"])] if role == "dones" else x
+            if role in ("after", "after_done"):
+                tensors[role] = self.of_one(x[: len(c["mask"])], following, c)
+            elif getattr(x, "shape", None) == c["mask"].shape:
+                if c.get("bootstrap") and role == "values":
+                    x = torch.cat([x, after[:, None]], 1)
+                tensors[role] = x[0] if c.get("squeezed") else x.T if c.get("by_time") else x
+        kinds = ("numpy", "tolist") if self.kind in ("gae", "advantage") else ()
+        others = [{n: getattr(x, kind)() if torch.is_tensor(x) else x for n, x in tensors.items()} for kind in kinds]
+        flags = {x: tensors[x].bool() for x in ("mask", "dones", "after_done") if torch.is_tensor(tensors.get(x))}
+        return [tensors, *others, tensors | flags]
+
+    def of_one(self, x, following, c: dict):
+        """A number of each row, [B], in the shape that a function wants: a column, one number, or the next values."""
+        shape = c.get("shape", "")
+        if c.get("squeezed") or shape == "number":
+            return x[0]
+        if shape == "next values":
+            return following.T if c.get("by_time") else following
+        return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
+
+    def read(self, c: dict, given: dict):
+        """Call it with inputs by role, and read what it returns: one tensor, and the others of its shape."""
+        import torch
+
+        copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
+        settings = dict.fromkeys(self.terms if c.get("off") else (), 0.0) | c.get("set", {})
+        result = self.function(**({name: copies[role] for name, role in self.roles.items()} | settings))
+        changed = set()
+        for role, x in given.items():
+            keep = given.get("mask", x) != 0
+            if torch.is_tensor(x) and ((x != copies[role]) & (keep if keep.shape == x.shape else x == x)).any():
+                changed.add(role)
+        self.changed = [name for name, role in self.roles.items() if role in changed]
+        if dataclasses.is_dataclass(result) or hasattr(result, "_asdict"):
+            result = {name: getattr(result, name) for name in result.__annotations__}
+        if isinstance(result, dict):
+            word = {"loss": "loss", "value": "loss", "kl": "kl"}.get(self.kind, "adv")
+            names = [x for x in (word, f"{word}antages") if x in result]
+            names = names or [x for x in result if word in str(x).lower()] or [*result]
+            result = (result[names[0]], *(x for name, x in result.items() if re.search("return|target", str(name))))
+        several = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
+        result = self.turned(several.pop(c.get("part", 0)), c)
+        with contextlib.suppress(Exception):  # whatever else it returns
+            several = [self.turned(x, c) for x in several]
+        self.others = several
         return result.reshape(()) if result.numel() == 1 else result
+
+    def turned(self, result, c: dict):
+        """A result with its rows first."""
+        import torch
+
+        result = torch.as_tensor(result)
+        return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
         """(Result, gradient of its weighted sum or None), with the weights of `weights`."""
@@ -4299,24 +4839,53 @@ def near(a, b, weights) -> float:
     return 0.0 if gap <= (1e-12 if a.dtype == torch.float64 else 3e-5) else gap
 
 
-# --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
+# ------------------------------------------------------------- function faults (src/programs/prove/function_faults.py)
 
 FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
     "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
+    "the formula with the smaller of its two errors": lambda c: {"least": True},
+    "the formula with values and old values exchanged inside its clip": lambda c: {"exchanged": True},
+    "the formula with the sign of k3's linear term flipped": lambda c: {"flipped": True},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
+    "the formula without its lower bound": lambda c: {"low": math.inf},
+    "the formula without its upper bound": lambda c: {"high": math.inf},
     "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
+    "the formula with old / rollout upside down": lambda c: {
+        "rollout_logprobs": 2 * c["old_logprobs"] - c["rollout_logprobs"]
+    },
     "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
     "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
     "the formula without the KL term": lambda c: {"beta": 0.0},
+    "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
+    "the formula with policy and reference exchanged": lambda c: {
+        "logprobs": c["ref_logprobs"],
+        "ref_logprobs": c["logprobs"],
+    },
     "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
 }
-SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
 PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A function's result beside the nearest way of writing its formula; differences are 0 where it is that."""
+
+    value: float
+    gradient: float
+    way: str
+    given: dict
+    result: object
+    changed: list
+
+    @property
+    def exact(self) -> bool:
+        """Whether value and gradient are the formula's."""
+        return not self.value and not self.gradient
 
 
 def references(formula: str, tried: Tried, c: dict, shape) -> dict:
@@ -4329,50 +4898,21 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
         found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
         found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
         if tried.kind == "gae":
-            plain = own_gae(*(c[name] for name in names))
+            cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
+            given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
+            given[-1].append(c["after"])
+            plain = torch.cat([own_gae(*parts) for parts in given], 1)
             inside, found = plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
                 found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
         return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
     leaf = c[tried.leaf].detach().clone().requires_grad_(True)
     c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
-    for way in ways_of(formula, tried.takes):
+    for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
         for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
-            found[f"{way}, {how}"] = (c["sign"] * value, leaf)
+            if how != WRONG_AXIS or not c.get("by_time"):  # which of [T, B] would be the right one of [B, T]
+                found[f"{way}, {how}"] = (c["sign"] * value, leaf)
     return {way: pair for way, pair in found.items() if pair[0].shape == shape}
-
-
-def judge(candidate: Candidate, function, numbers: dict[str, float]) -> None:
-    """Compare a function with its formula, in the form of inputs that it takes."""
-    tried, nearest = Tried(function, candidate), []
-    c = inputs(tried.kind, tried.takes, numbers)
-    c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
-    for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
-        try:
-            result, gradient = tried.with_gradient(c | form)
-            found = references(candidate.formula, tried, c | form, result.shape)
-            weights = tried.weights(c, result)
-            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            ranks = [(*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()]
-            nearest += [(rank, c | form, result) for rank in ranks]
-            problem = f"it could not be read: it returns a tensor {[*result.shape]}"
-        except Exception as error:  # a form that it does not take, or the function itself
-            problem = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
-        candidate.why = candidate.why or problem
-    if not nearest:
-        return
-    (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
-    candidate.why, candidate.written_as = "", way + given.get("note", "")
-    if value or gradient:
-        candidate.find(named_fault(candidate.formula, tried, given, result, value, gradient, way))
-        return
-    look_at_way(candidate, way)
-    if "mask" in tried.takes:
-        look_beneath(candidate, tried, given)
-    if tried.kind == "advantage":
-        equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
-        if not bool((equal.abs() <= ROUNDING).all()):
-            candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
 
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
@@ -4387,26 +4927,81 @@ def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
     return value, near(got, own, torch.ones_like(own))
 
 
-def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
-    """What a function computes instead of its formula."""
+def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
+    """Whether a function is its formula on the rows that have tokens, in a form of inputs that it takes."""
+    full = c["mask"].sum(1) > 0
+    for form in input_forms(formula, tried.kind, tried.takes, c):
+        filled = {name: x[full] if getattr(x, "shape", ())[:1] == full.shape else x for name, x in (c | form).items()}
+        with contextlib.suppress(Exception):
+            result, gradient = tried.with_gradient(filled)
+            found = references(formula, tried, filled, result.shape).values()
+            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in found):
+                return True
+    return False
+
+
+def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
+    """(What a function computes instead of its formula, whether that is known)."""
     import torch
 
+    formula, result = candidate.formula, fit.result
     weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
-    if not value:
-        return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
+    if not fit.value:
+        return f"its value is that of {about}, {fit.way}, its gradient is not (relative gap {fit.gradient:.2g})", True
+    if right_without_empty_rows(formula, tried, c):
+        return f"it is {about}, but for an empty row, which changes its value", True
     if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
-        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there"
+        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
+
+    def way_of(other: str, changed: dict) -> str | None:
+        found = references(other, tried, changed, result.shape)
+        return next((way for way, (x, _) in found.items() if near(result, x.detach(), weights) <= ROUNDING), None)
+
     for text, change in FAULTS.items():
-        others = references(formula, tried, c | change(c), result.shape).values()
-        if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
-            return f"it computes {text}; expected {about}"
-    return f"it is none of the published forms of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+        if way_of(formula, c | change(c)):
+            return f"it computes {text}; expected {about}", True
+    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # whose loss of a token others have
+        if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
+            if way := way_of(other, c):
+                return f"it computes {other} ({its.source}), {way}; expected {about}", True
+    left = f"; left at their defaults: {', '.join(candidate.left)}" if candidate.left else ""
+    gap = f"the nearest, {fit.way}, differs by {fit.value:.2g} (relative){left}"
+    return f"it is none of the published forms of {about}: {gap}", False
 
 
-def look_at_way(candidate: Candidate, way: str) -> None:
-    """Add a finding about an aggregation that is another formula's."""
-    wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
-    if PADDED in how and candidate.formula != "dr_grpo":
+# ------------------------------------------------------------- function checks (src/programs/prove/function_checks.py)
+
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # values of what follows the last step of each row
+CALLS = 8  # with the same inputs
+FAR = 8.0  # a log-ratio to the sampler that no bound lets pass
+ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
+ONE_MORE = r"T\s*\+\s*1|one more value"
+
+
+def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
+    """Whether later calls with the same inputs give the same; a finding if they do not."""
+    weights = tried.weights(fit.given, fit.result)
+    try:
+        later = [tried(fit.given) for _ in range(CALLS)]
+    except Exception as error:
+        candidate.find(f"a later call with the same inputs raises {type(error).__name__}: {str(error)[:120]}")
+        return False
+    if fit.result.isfinite().all() and any(near(x, fit.result.double(), weights) > ROUNDING for x in later):
+        candidate.find("the same inputs give another value in a later call")
+        return False
+    return True
+
+
+def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
+    """Add a finding about an aggregation that is another formula's, or goes over the wrong axis."""
+    wanted, how = FORMULAS[candidate.formula].aggregations, fit.way.partition(", ")[2]
+    if fit.given.get("by_time"):
+        candidate.axis = tried.kind != "gae"
+        if re.search(ROWS_FIRST, words, re.IGNORECASE):
+            candidate.find("its source says [B, T], and it fits [T, B] alone: it goes over the wrong axis")
+    if how.startswith(WRONG_AXIS):
+        candidate.find("it averages over the wrong axis, over rows before tokens; expected the tokens of each row")
+    elif PADDED in how and candidate.formula != "dr_grpo":
         candidate.find("it divides by all places, padding included; expected the masked tokens alone")
     elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
         candidate.find(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
@@ -4416,9 +5011,12 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
     """Note where nan beneath the mask gets into; add a finding where it raises."""
     import torch
 
-    hidden, nan = c["mask"] == 0, c["mask"] * math.nan
-    names = {*BY_TOKEN, "advantages"} - {"token_rewards"}  # which no network computes
-    spoilt = {n: torch.where(hidden, nan, c[n]) for n in names if getattr(c.get(n), "shape", None) == hidden.shape}
+    hidden, spoilt = c["mask"] == 0, {}
+    for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # which no network computes
+        x = c.get(name)
+        if getattr(x, "shape", ())[:2] == hidden.shape:
+            places = hidden.view(*hidden.shape, *[1] * (x.dim() - 2))
+            spoilt[name] = torch.where(places, x * math.nan, x)
     usual, gradient = tried.with_gradient(c)
     try:
         result, other = tried.with_gradient(c | spoilt)
@@ -4426,8 +5024,254 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
         candidate.find(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
         return
     in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
-    if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
+    if in_value or (gradient is not None and near(other, gradient.double(), torch.ones_like(gradient)) > ROUNDING):
         candidate.leak = "value" if in_value else "gradient"
+
+
+def look_at_equal_scores(candidate: Candidate, tried: Tried, c: dict) -> None:
+    """Add a finding where a group of equal scores gets advantages."""
+    equal = tried(c | {"scores": c["scores"] * 0, "token_rewards": c["token_rewards"] * 0}).flatten()
+    if not bool((equal.abs() <= ROUNDING).all()):
+        candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
+
+
+def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
+    """Add a finding where the sampler's log-probs change nothing: a filter would leave out what is far off."""
+    c = fit.given
+    far = c["old_logprobs"] + FAR * (-1) ** c["mask"].cumsum(1)
+    with contextlib.suppress(Exception):  # one that refuses them reads them
+        result = tried(c | {"rollout_logprobs": far})
+        if " times old / rollout" not in fit.way and not near(result, fit.result.double(), tried.weights(c, result)):
+            name = next(x for x, role in tried.roles.items() if role == "rollout_logprobs")
+            candidate.find(f"{name} changes nothing, however far it is from the old log-probs")
+
+
+def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
+    """Add a finding where a larger entropy makes a loss larger."""
+    import torch
+
+    c, none = fit.given, torch.zeros_like(fit.given["mask"])
+    for name in [x for x in (*tried.roles, *candidate.left) if re.fullmatch(ROLES["entropy"], x)]:
+        with contextlib.suppress(Exception):  # another form of an optional parameter
+            low, high = (tried(c | {"set": {name: x}}).sum() for x in (none, none + 1))
+            if c["sign"] * (high - low) > ROUNDING:
+                candidate.find(f"a larger {name} raises the loss; expected an entropy bonus to lower it")
+
+
+def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
+    """Add a finding where the value of what follows the last step does not count, or an end does not cut it."""
+    import torch
+
+    roles = {role: name for name, role in tried.roles.items()}
+    name = "the last of its values" if fit.given.get("bootstrap") else roles.get("after") or roles.get("next_values")
+    c = fit.given | ({} if fit.given.get("going") else {"mask": torch.ones_like(fit.given["mask"])})
+    n = len(c["mask"])
+
+    def fits(after, ends=None) -> bool:
+        """Whether a form of inputs gives the formula; `ends` are flags of the last step."""
+        found = c | {"after": after * (1 if ends is None else 0)}
+        tries = c | {"after": after} | (ends or {})
+        for shape in SHAPES_OF_ONE:
+            for values in tried.handed(tries | {"shape": shape}):
+                with contextlib.suppress(Exception):
+                    result = tried.read(tries, values)
+                    wanted = references(candidate.formula, tried, found, result.shape)[fit.way][0]
+                    if near(result, wanted, tried.weights(c, result)) <= ROUNDING:
+                        return True
+        return False
+
+    rows, zeros = torch.tensor(AFTER, dtype=torch.float64)[:n], torch.zeros(n, dtype=torch.float64)
+    if not name:
+        candidate.written_as += ", nothing after the last step"
+        if re.search(ONE_MORE, words):
+            c = c | {"bootstrap": True}
+            with contextlib.suppress(Exception):
+                if not near(*(tried(c | {"after": x}).double() for x in (rows, zeros)), tried.weights(c, fit.result)):
+                    candidate.find("its source names T + 1 values, of which the last is never read")
+        return
+    afters = [after for after in (rows, zeros + AFTER[0]) if fits(after)]
+    if not afters:
+        with_it, without = (tried(c | {"after": x}) for x in (rows, zeros))
+        ignored = not near(with_it, without.double(), tried.weights(c, without))
+        about = "changes nothing" if ignored else "is not what the last step is bootstrapped with"
+        candidate.find(f"{name} {about}; expected gamma * {name} after the last reward")
+        return
+    ends = {}
+    if "after_done" in tried.takes:
+        ends["after_done"] = zeros + 1
+    if ("dones" in tried.takes or c.get("going")) and not c.get("begins"):
+        ends["dones"] = c["dones"][:n].clone()
+        ends["dones"][:, -1] = 1
+    if ends and not fits(afters[0], ends):
+        candidate.find(f"an end after the last step does not cut {name}; expected a factor 1 - done")
+
+
+def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
+    """Add a finding where what a function returns beside its advantages is not advantage + value."""
+    c = fit.given
+    tried(c)
+    others = [x.double() for x in tried.others if getattr(x, "shape", None) == fit.result.shape]
+    if not others:
+        return
+    weights, values = tried.weights(c, fit.result), c["values"][: len(c["mask"])]
+
+    def made(way: str = "not whitened", **changed):
+        return references("gae", tried, c | changed, fit.result.shape)[way][0]
+
+    sums = [made() + values, made(gae_lambda=1.0) + values]  # of lambda = 1: discounted rewards
+    known = [*sums, made(), made(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
+    if any(near(x, y, weights) <= ROUNDING for x in others for y in sums):
+        return
+    unknown = [x for x in others if all(near(x, y, weights) > ROUNDING for y in known)]
+    if any(near(x, made(fit.way) + values, weights) <= ROUNDING for x in unknown):
+        candidate.find("returns are computed after whitening; expected them of the plain advantages")
+    elif unknown:
+        candidate.find("the returns beside its advantages are not advantage + value")
+
+
+# --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
+
+SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
+UNTRIED = "without holes|as 1 - done"  # masks that are not tried with a hole
+UNBOUNDED = "its bounds on old / rollout not reached"
+RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # of these only exact fits count
+
+
+def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of the first form in which a function is its formula, else of the nearest; None where none can be read.
+
+    `candidate.why` gets the problem of the form that got furthest.
+    """
+    nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
+    for form in forms:
+        try:
+            result, gradient = tried.with_gradient(c | form)
+            found = references(candidate.formula, tried, c | form, result.shape)
+            weights = tried.weights(c | form, result)
+            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
+            odd = (PADDED, WRONG_AXIS)
+            ranks = [
+                (*(x * (x > ROUNDING) for x in gap), any(x in way for x in odd), *gap, way) for way, gap in gaps.items()
+            ]
+            exact = any(rank[:2] == (0.0, 0.0) for rank in ranks)
+            if exact or not RARE & {*form}:
+                nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
+            if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
+                break
+            problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
+        except Exception as error:  # a form that it does not take, or the function itself
+            lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
+            text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
+            problems.append((max(lines, default=0), text))
+    if not nearest:
+        candidate.why = max(problems, key=lambda x: x[0], default=(0, "no form of its inputs is known"))[1]
+        return None
+    (value, gradient, *_, way), given, result, changed = min(nearest, key=lambda x: x[0])
+    return Fit(value, gradient, way, given, result, changed)
+
+
+def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
+    """Compare a function with its formula, in the form of inputs that it takes; `words` are its source's comments."""
+    tried = Tried(function, candidate)
+    c = inputs(tried.kind, tried.takes, numbers)
+    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # which is maximised
+    forms = input_forms(candidate.formula, tried.kind, tried.takes, c)
+    fit = nearest_fit(candidate, tried, c, forms)
+    if fit and fit.changed:
+        candidate.find(f"it changes its caller's {', '.join(fit.changed)} in place")
+    if fit and not fit.exact:
+        fit = explained_fit(candidate, tried, c, forms, fit)
+    if not fit:
+        return
+    candidate.written_as = written_as(candidate, tried, fit)
+    if not fit.exact or not look_at_calls(candidate, tried, fit):
+        return
+    look_at_way(candidate, tried, fit, words)
+    if "mask" in tried.takes and not fit.given.get("going"):
+        look_beneath(candidate, tried, fit.given)
+    if tried.kind == "advantage":
+        look_at_equal_scores(candidate, tried, fit.given)
+    if tried.kind == "gae":
+        look_at_bootstrap(candidate, tried, fit, words)
+        look_at_returns(candidate, tried, fit)
+    if tried.kind == "loss":
+        look_at_entropy(candidate, tried, fit)
+    if "rollout_logprobs" in tried.takes:
+        look_at_sampler(candidate, tried, fit)
+
+
+def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
+    """The fit of a function that is not its formula at once: a finding, another form, or a reason not to judge it."""
+    if not look_at_calls(candidate, tried, fit):
+        return fit
+    fault, known = named_fault(candidate, tried, fit.given, fit)
+    if known:
+        candidate.find(fault)
+        return fit
+    if other := bounded_fit(candidate, tried, fit) or whitened_fit(candidate, tried, c, forms):
+        return other
+    if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
+        candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
+        return fit
+    switches = [{"set": {name: not value}} for name, value in candidate.switches.items()]
+    if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
+        ((name, value),) = other.given["set"].items()
+        fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
+    if candidate.generic:
+        candidate.unknown_form = True
+        candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
+        return None
+    candidate.find(fault)
+    return fit
+
+
+def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of the first form in which a function is its formula, None if there is none."""
+    fit = nearest_fit(candidate, tried, c, forms)
+    candidate.why = ""
+    return fit if fit and fit.exact else None
+
+
+def bounded_fit(candidate: Candidate, tried: Tried, fit: Fit) -> Fit | None:
+    """The fit of a loss that is its formula but for large log-ratios, which it bounds against overflow."""
+    if tried.kind != "loss":
+        return None
+    fits = None
+    for most in BOUNDS:
+        other = exact_fit(candidate, tried, bounded(fit.given, most) | {"most": most}, [{}])
+        if not other:
+            break
+        fits = other
+    return fits
+
+
+def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of a loss that whitens its advantages.
+
+    One that takes advantages [B, T] has to whiten them: its [B, 1] would say nothing about the padding.
+    """
+    shape = c["mask"].shape
+    wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
+    if "mask" in tried.takes and wide:
+        with contextlib.suppress(Exception):  # it takes no [B, T]
+            tried(c | wide[0])
+            # [B] beside [B, T] is another input, which it widens; beside [T, B] it is the same one
+            forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
+    return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
+
+
+def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
+    """The way and the form in which a function is its formula."""
+    notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    if "most" in fit.given:
+        notes.append(f"bounds the log-ratio at about {fit.given['most']:g}")
+    if "entropy" in tried.takes:
+        notes.append("its entropy term apart")
+    if tried.others and "part" not in fit.given and tried.kind != "gae":
+        notes.append("the first of what it returns")
+    if candidate.left:
+        notes.append(f"with the default of {first([*candidate.left], 4)}")
+    return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
 def is_own(file: Path, folder: Path) -> bool:
@@ -4435,8 +5279,40 @@ def is_own(file: Path, folder: Path) -> bool:
     return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
 
 
-def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Path, str]]:
-    """({file: its public functions}, {file of a folder that cannot be read: why}), parsed and not run."""
+def public(body: list[ast.stmt]) -> dict[str, int]:
+    """{public function, Class.method, or name that a call or lambda is assigned to: its line}."""
+    lines = {}
+    for node in body:
+        names = [node.name] if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.ClassDef):
+            names = [f"{node.name}.{x.name}" for x in node.body if isinstance(x, ast.FunctionDef)]
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda):
+            names = [x.id for x in node.targets if isinstance(x, ast.Name)]
+        lines |= {name: node.lineno for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
+    return lines
+
+
+def callable_of(module, name: str):
+    """A function, or a method with the parameters of its class's object, which each call makes; None of a value."""
+    owner, _, method = name.partition(".")
+    thing = getattr(module, owner, None)
+    found = getattr(thing, method, None) if method else thing
+    if not method or not inspect.isfunction(found) or isinstance(vars(thing).get(method), staticmethod):
+        return found if callable(found) else None
+    making, own = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, found))
+    names = {x.name for x in making} - {x.name for x in own}
+
+    def called(**given):
+        made = thing(**{x: given.pop(x) for x in names & {*given}})
+        return getattr(made, method)(**given)
+
+    every = [*(x for x in making if x.name in names), *own]
+    called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
+    return called
+
+
+def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
+    """({file: `public` of it}, {file of a folder that cannot be read: why}), parsed and not run."""
     found, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
@@ -4445,7 +5321,7 @@ def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Pa
             need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
             failed[file] = f"it cannot be read ({error})"
         else:
-            found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+            found[file] = public(nodes)
     return found, failed
 
 
@@ -4453,8 +5329,9 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     """{function: formula} of --as: `my_loss=grpo,…`, or formulas of the functions in their order."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     expected = f"expected NAME=FORMULA,… or a formula for each of {', '.join(names)}; formulas: {', '.join(FORMULAS)}"
-    if len(words) == len(names) and "=" not in given:
-        words = [f"{name}={word}" for name, word in zip(names, words, strict=True)]
+    plain = [name for name in names if "." not in name] or names
+    if len(words) == len(plain) and "=" not in given:
+        words = [f"{name}={word}" for name, word in zip(plain, words, strict=True)]
     pairs = dict(word.partition("=")[::2] for word in words)
     need({*pairs} <= {*names} and {*pairs.values()} <= {*FORMULAS}, f"got --as {given}; {expected}")
     return pairs
@@ -4472,26 +5349,33 @@ def named_numbers(given: str) -> dict[str, float]:
 
 def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
+    import numpy as np
+
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
-    need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    every = [(file, name, line) for file, found in functions.items() for name, line in found.items()]
+    places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
+    need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     numbers = named_numbers(numbers)
-    formulas = named_formulas(given, [node.name for _, node in nodes])
-    for file, node in nodes:
+    found = []
+    for file, name, line in places:
         if file in failed:
             continue
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                function = getattr(import_file("functions", str(file), str(file)), node.name, None)
+                function = callable_of(import_file("functions", str(file), str(file)), name)
         except UserError as error:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        where = f"{node.name} ({file}, line {node.lineno})"
-        x = recognised(node.name, function, where, formulas.get(node.name, ""))
+        found += [(file, name, line, function)] if function else []
+    formulas = named_formulas(given, [name for _, name, *_ in found])
+    for file, name, line, function in found:
+        x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            judge(x, function, numbers)
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # of forms that it does not take
+                warnings.simplefilter("ignore")
+                judge(x, function, numbers, words_at(file, line))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -4500,12 +5384,25 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(known, f"got {proof.thing} with {first(proof.not_measured, 3)}; {accepted}")
-    describe(proof, known)
-    if proof.not_measured:
-        missed = first([*(x.name for x in unknown), *map(str, failed)])
-        proof.say(f"Not recognised or not imported, so not checked: {missed}.")
+    if unknown and all(x.formula for x in unknown):
+        accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
+    odd = [x.name for x in unknown if x.unknown_form]
+    need(known or odd, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    if known:
+        describe(proof, known)
+    if odd:
+        proof.is_open = True
+        proof.say(f"Computed, but none of the forms known here: {first(odd)}.")
+    if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
+        proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
+
+
+def words_at(file: Path, line: int) -> str:
+    """The comments and docstring of what is defined at a line of a file."""
+    text = file.read_text(encoding="utf-8")
+    node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
+    return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:
@@ -4523,7 +5420,10 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = [x for x in right if "mask" in x.roles.values() and "without holes" not in x.written_as]
+    if turned := [x.name for x in right if x.axis]:
+        words = f"{first(turned)} fit{'s' * (len(turned) == 1)} only if inputs are [T, B]"
+        proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
+    masked = [x for x in right if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)
@@ -4535,12 +5435,19 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
 
 # ----------------------------------------------------------------------------- command (src/programs/prove/command.py)
 
+ACCEPTED = (
+    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
+    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
+    "overrides (.txt) of a verl job"
+)
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "rows": "--rows", "flags": "flags behind --"}
+
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...] [-- a trainer's flags]",
+        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
         description=__doc__,
         formatter_class=raw,
         allow_abbrev=False,
@@ -4549,45 +5456,62 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
-    numbers = "numbers that functions have inside: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
+    numbers = "constants inside the functions: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
     parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
-    parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
-    parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
-    parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
+    parser.add_argument("--python", metavar="PYTHON", help=python)
+    parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
+    parser.add_argument("--rows", type=int, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
+
+
+def check_flags(args, kind: str, *taken: str) -> None:
+    """Raise UserError for flags that this kind of thing does not take."""
+    for place, flag in FLAGS.items():
+        got = f"got {flag} with {args.thing}, which is checked as {kind} and takes none"
+        need(place in taken or not getattr(args, place), f"{got}; expected it with another kind; try it without")
 
 
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
     path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
-    need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
+    rows = 256 if args.rows is None else args.rows
+    need(args.minutes > 0 and rows > 0, f"got --minutes {args.minutes:g} --rows {rows}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
     need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
+        check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
-        return prove_named(args.thing, args.data, seconds)
+        return prove_named(args.thing, args.data, args.flags, seconds)
     if results_files(path):
-        return prove_evaluation(path)
+        check_flags(args, "evaluation")
+        return prove_evaluation(path, seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
     if folder:
-        return prove_run(folder, seconds, args.rows)
+        check_flags(args, "run", "rows")
+        return prove_run(folder, seconds, rows)
     if path.suffix in (".yaml", ".yml", ".txt"):
-        return prove_job(path, args.python, seconds)
+        check_flags(args, "verl job", "python")
+        return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {node.name for found in functions.values() for node in found}
+    names = {name for found in functions.values() for name in found}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
-        return prove_trainer(path, args.trainer_flags, seconds)
+        check_flags(args, "trainer", "flags")
+        return prove_trainer(path, args.flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    check_flags(args, "functions", "formulas", "numbers")
     return prove_functions(Path(file), name, args.formulas, args.numbers)
 
 
 def prove(args) -> int:
     """Print the proof and return the exit code."""
     begin = time.perf_counter()
-    proof = proof_of(args)
-    report = {"kind": proof.kind, "thing": proof.thing, "proved": not proof.findings, "findings": proof.findings}
+    try:
+        proof = proof_of(args)
+    except UserError as error:
+        raise UserError(str(error)) from None  # with this program's exit code, not that of what failed
+    report = {"kind": proof.kind, "thing": proof.thing, "proved": proof.proved, "findings": proof.findings}
     report |= {"sentences": proof.sentences, "not_measured": proof.not_measured, "figures": proof.figures}
     tell(json.dumps(report | {"seconds": round(time.perf_counter() - begin, 1)}, indent=1, allow_nan=False))
     for sentence in proof.sentences:
@@ -4600,9 +5524,9 @@ def prove(args) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    at = argv.index("--") if "--" in argv else len(argv)  # what follows is the trainer's
+    at = argv.index("--") if "--" in argv else len(argv)  # what follows is selfcheck.py's or reward_preflight.py's
     args = parse_flags(make_parser(), argv[:at])
-    args.trainer_flags = argv[at + 1 :]
+    args.flags = argv[at + 1 :]
     quiet_environment()
     return exit_code(lambda: prove(args), mend="try the same command", stopped="stopped; nothing was written")
 

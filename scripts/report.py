@@ -18,46 +18,46 @@ log), or a folder or results.json of evaluation.py. The page is one file without
     time         where a step's seconds go, tokens per second, memory where it is logged
     evaluations  tables with intervals, and the paired test against the first one
 
-Runs that differ in their seed only are one setting. What a log has of values that are not finite, torn lines or steps
-that are missing stands on the page. Text from models is data: it is compressed in the page, shown as text only, and a
-content security policy lets no script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
+Runs that differ only in their seed are one setting. The page names non-finite values, torn lines and missing steps of a
+log. Text from models is data: the page compresses it and shows it as text only, and a content security policy lets no
+script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
 
 Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and figures that no log has.
 
     python scripts/report.py runs/first
     python scripts/report.py runs/a runs/b ev/before ev/after --output report.html
 
-Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
+Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, the page shows those.
 """
 
 # Contents
-#        87-118  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       121-253  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       256-284  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       287-361  extracts            The part of a Python file that some of its names need, as a file of its own
-#       364-375  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#       378-516  paired tests        Intervals, paired tests, pass@k
-#       519-561  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#       564-676  dialects            What our trainers, TRL, verl and others call metrics and settings
-#       679-938  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
-#      941-1124  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1127-1321  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
-#     1324-1479  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1482-1769  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1772-1939  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
-#     1942-1994  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     1997-2166  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2169-2367  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2370-2627  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2630-2807  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     2810-3043  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3046-3204  ranking             What figures show without saying why, which cause explains that best, and the …
-#     3207-3294  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3297-3453  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3456-3958  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     3961-4062  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4065-5159  page                The page
-#     5162-5225  command             The command line
+#        87-118  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       121-258  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       261-289  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       292-366  extracts            Extract the part of a Python file that some of its names need
+#       369-380  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       383-535  paired tests        Intervals, paired tests, pass@k
+#       538-580  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#       583-682  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#       685-975  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
+#      978-1217  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1220-1421  sample texts        Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1424-1636  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1639-1948  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1951-2153  run folder          A run from its folder: the log, and settings, samples, data and rewards beside …
+#     2156-2208  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2211-2381  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2384-2607  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2610-2868  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2871-3054  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
+#     3057-3312  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3315-3487  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
+#     3490-3577  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3580-3735  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3738-4240  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4243-4344  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4347-5441  page                The page
+#     5444-5507  command             The command line
 
 import argparse
 import ast
@@ -80,8 +80,8 @@ import sys
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
@@ -167,6 +167,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -322,8 +327,8 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use."""
-    wanted, seen, kept = [*names], set(), set()
+    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
+    wanted, seen, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -375,7 +380,7 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
+# ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -392,12 +397,9 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
     """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
     (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
+    below, above = (after[0] - low_b, high_a - before[0]), (high_b - after[0], before[0] - low_a)
     gain = after[0] - before[0]
-    return (
-        gain,
-        gain - math.hypot(after[0] - low_b, high_a - before[0]),
-        gain + math.hypot(high_b - after[0], before[0] - low_a),
-    )
+    return gain, gain - math.hypot(*below), gain + math.hypot(*above)
 
 
 def mcnemar_exact(better: int, worse: int) -> float:
@@ -433,7 +435,8 @@ def resampled_ratios(columns: list, samples: int, seed: int):
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
         picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        sums.append(table[picked].sum(axis=1))
+        with np.errstate(over="ignore"):  # as in `Values.of`
+            sums.append(table[picked].sum(axis=1))
     return np.concatenate(sums)
 
 
@@ -458,12 +461,23 @@ class Values:
         return [[self.top[i] for i in rows], [1.0 if self.bottom is None else self.bottom[i] for i in rows]]
 
     def is_proportion(self) -> bool:
-        """Whether all values are 0 or 1."""
-        return self.bottom is None and not self.exp and all(x in (0, 1) for x in self.top if x is not None)
+        """Whether all values are 0 or 1. Counts, such as the number of turns, are never proportions."""
+        counts = self.bottom is not None or self.exp or self.higher_is_better is None
+        return not counts and all(x in (0, 1) for x in self.top if x is not None)
+
+    def mean(self, top: list[float], bottom: list[float]) -> float:
+        """f of these columns' sums; infinite if they are too large for a number."""
+        try:
+            return float(self.of(math.fsum(top) / math.fsum(bottom)))
+        except OverflowError:
+            return math.inf
 
 
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
-    """Paired test of two runs' values on the same rows, in the same order; None without a row that both have."""
+    """Paired test of two runs' values on the same rows, in the same order.
+
+    None without a row that both have, or where the figures are too large for numbers.
+    """
     rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
     n = len(rows)
     if not n:
@@ -471,8 +485,10 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
     if not sum(a_base) or not sum(b_base):  # a share of nothing
         return None
-    one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
+    one, two = before.mean(a, a_base), after.mean(b, b_base)
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
+    if not math.isfinite(one) or not math.isfinite(two - one):
+        return None
     if before.is_proportion() and after.is_proportion():
         up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
         result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
@@ -484,14 +500,17 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
-        sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
-        draws = sides[1] - sides[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
+            draws = sides[1] - sides[0]
+            stderr = float(draws.std(ddof=1))
+        if not math.isfinite(stderr):
+            return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
             result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
-        stderr = float(draws.std(ddof=1))
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
@@ -516,7 +535,7 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
 
 
-# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
+# ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
 
 
 def read_report(path: str) -> dict:
@@ -563,67 +582,54 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
-# common name: what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and OpenRLHF's,
-# verl's; of several names for one in a row, the first here counts. Sums over a completion's tokens are not read.
-METRICS = {
-    "score": ("reward/mean", "reward", "objective/scores", "critic/score/mean critic/rewards/mean"),
-    "score_std": ("reward/std", "reward_std", "", ""),
-    "score_max": ("", "", "", "critic/score/max"),
-    "score_min": ("", "", "", "critic/score/min"),
-    "advantage_max": ("", "", "", "critic/advantages/max"),
-    "advantage_min": ("", "", "", "critic/advantages/min"),
-    "zero_std": ("reward/zero_std_frac", "frac_reward_zero_std", "", ""),
-    "kl": ("kl/ref", "kl", "", "actor/kl_loss actor/reward_kl_penalty critic/kl"),
-    "kl_step": ("kl/approx", "", "policy/approxkl_avg ppo_kl", "actor/ppo_kl"),
-    "kl_weight": ("kl/coef", "", "", ""),
-    "loss": ("policy/loss", "loss", "loss/policy_avg policy_loss", "actor/pg_loss"),
-    "clip_frac": (
-        "policy/clip_frac",
-        "clip_ratio/region_mean cispo_clip_ratio",
-        "clip_ratio policy/clipfrac_avg ppo_clip_ratio",
-        "actor/pg_clipfrac",
-    ),
-    "entropy": ("policy/entropy", "entropy", "policy/entropy_avg entropy_loss", "actor/entropy actor/entropy_loss"),
-    "ratio_max": ("policy/ratio_max", "", "", ""),
-    "value_loss": ("value/loss", "", "loss/value_avg critic_loss", "critic/vf_loss"),
-    "explained_variance": ("value/explained_variance", "", "", "critic/vf_explained_var"),
-    "length": (
-        "rollout/length_mean",
-        "completions/mean_length",
-        "completion_length response_length",
-        "response_length/mean",
-    ),
-    "length_max": ("", "", "", "response_length/max"),
-    "truncated": ("rollout/truncated_frac", "completions/clipped_ratio", "", "response_length/clip_ratio"),
-    "gap_mean": ("", "sampling/sampling_logp_difference/mean", "", ""),
-    "gap_max": ("rollout/logprob_gap_max", "sampling/sampling_logp_difference/max", "", ""),
-    "turns": ("rollout/turns_mean", "", "", ""),
-    "limit": ("rollout/limit_frac", "", "", ""),
-    "tool_calls": ("tool/calls_mean", "tools/call_frequency", "", ""),
-    "tool_failures": ("tool/failure_frac", "tools/failure_frequency", "", ""),
-    "tool_seconds": ("tool/seconds", "", "", ""),
-    "mismatch_kl": ("mismatch/kl", "", "", "rollout_corr/k3_kl"),
-    "weight_mean": (
-        "mismatch/weight_mean",
-        "sampling/importance_sampling_ratio/mean",
-        "",
-        "rollout_corr/rollout_is_mean",
-    ),
-    "weight_std": ("", "", "", "rollout_corr/rollout_is_std"),
-    "weight_ess": ("", "", "", "rollout_corr/rollout_is_eff_sample_size"),
-    "probs_correlation": ("", "", "", "training/rollout_actor_probs_pearson_corr"),
-    "lr": ("optim/lr", "learning_rate", "lr actor_lr", "actor/lr"),
-    "grad_norm": ("optim/grad_norm", "grad_norm", "", "actor/grad_norm"),
-    "updates": ("optim/updates", "", "", ""),
-    "skipped": ("optim/skipped_updates", "", "", ""),
-    "time_step": ("time/step", "step_time", "", "timing_s/step"),
-    "gpu_memory": ("memory/gpu_peak_gib", "", "", "perf/max_memory_allocated_gb"),
-    "memory": ("memory/process_gib", "", "", ""),
-    "held_out": ("eval/accuracy", "eval_reward", "eval_objective/scores", ""),
-    "held_out_rows": ("eval/rows", "", "", ""),
-}
-OURS, TRL, EARLIER, VERL = ({key: name for name, keys in METRICS.items() for key in keys[i].split()} for i in range(4))
-NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL}
+# a metric a line: its common name; what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online
+# DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
+METRICS = """
+score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
+score | | | avg_reward mean_reward reward_mean |
+score_std | reward/std | reward_std | |
+score_max | | | | critic/score/max
+score_min | | | | critic/score/min
+advantage_max | | | | critic/advantages/max
+advantage_min | | | | critic/advantages/min
+zero_std | reward/zero_std_frac | frac_reward_zero_std | |
+kl | kl/ref | kl | kl_div policy_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
+kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
+loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss | actor/pg_loss
+clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
+clip_frac | | cispo_clip_ratio | ppo_clip_ratio |
+entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
+ratio_max | policy/ratio_max | | |
+value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
+explained_variance | value/explained_variance | | | critic/vf_explained_var
+length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
+length | | | mean_generation_length |
+length_max | | | | response_length/max
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated | response_length/clip_ratio
+gap_mean | | sampling/sampling_logp_difference/mean | |
+gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
+turns | rollout/turns_mean | | |
+limit | rollout/limit_frac | | |
+tool_calls | tool/calls_mean | tools/call_frequency | |
+tool_failures | tool/failure_frac | tools/failure_frequency | |
+tool_seconds | tool/seconds | | |
+mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error | rollout_corr/k3_kl
+weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
+probs_correlation | | | | training/rollout_actor_probs_pearson_corr
+lr | optim/lr | learning_rate | lr actor_lr | actor/lr
+grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
+updates | optim/updates | | |
+skipped | optim/skipped_updates | | |
+time_step | time/step | step_time | | timing_s/step
+gpu_memory | memory/gpu_peak_gib | | | perf/max_memory_allocated_gb
+memory | memory/process_gib | | |
+held_out | eval/accuracy | eval_reward | eval_objective/scores |
+held_out_rows | eval/rows | | |
+"""
+ROWS = [[names.split() for names in line.split("|")] for line in METRICS.strip().splitlines()]
+OURS, TRL, EARLIER, VERL = ({key: name for (name,), *names in ROWS for key in names[i]} for i in range(4))
+NAMES = {"ours": OURS, "verl": VERL, "trl": TRL | EARLIER}
 PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
     "ours": {
         "held_out": r"eval/accuracy",
@@ -631,7 +637,7 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
     },
     "trl": {
-        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1",
+        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
         "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
@@ -646,7 +652,7 @@ SETTINGS = {
     "min_p": "min_p",
     "do_sample": "rollout.do_sample",
     "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
-    "num_sample_generations",
+    "num_sample_generations num_generations_per_prompt",
     "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
     "generate_max_len max_tokens",
     "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
@@ -654,7 +660,6 @@ SETTINGS = {
     "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
-    "minibatches": "minibatches num_mini_batches",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
@@ -673,6 +678,7 @@ WORDS = {  # what a remedy calls settings, by who trains
     "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
     "trl": TRL_WORDS,
     "verl": VERL_WORDS,
+    "other": OUR_WORDS,
 }
 
 
@@ -683,6 +689,20 @@ ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none."""
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    number = as_number(value)
+    return number is not None and abs(number) < 1e100
 
 
 def window(count: int) -> int:
@@ -711,14 +731,15 @@ def persistence(values: list[float]) -> float:
 def noise(values: list[float]) -> float:
     """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
 
-    Median and upper quartile of the distances of neighbours give it, which a trend only makes larger: the median times
-    1.4826 / sqrt 2, the quartile times 0.8693 / sqrt 2, whichever is more, as a coarse score often has the distance 0.
-    Noise that persists has sqrt(1 + rho) / (1 - rho) times the scatter of independent noise with these distances.
+    The median of the neighbours' distances gives it, or the upper quartile if that is more, as a coarse score often has
+    the distance 0, or their mean where both are 0, as where right answers are rare. Noise that persists has
+    sqrt(1 + rho) / (1 - rho) times the scatter of independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
+    scatter = max(1.4826 * statistics.median(distances), 0.8693 * quartile) or 1.2533 * statistics.fmean(distances)
     rho = persistence(values)
-    return max(1.4826 * statistics.median(distances), 0.8693 * quartile) / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
+    return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
 def standard_error(values: list[float]) -> float:
@@ -795,6 +816,7 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
     trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
@@ -803,6 +825,10 @@ class LoggedRun:
     def dialect(self) -> str:
         """Whose metric names the log has."""
         return self.trainer if self.trainer in ("trl", "verl") else "ours"
+
+    def knows_settings(self) -> bool:
+        """Whether the settings of the training are known; a state of TRL tells the number of steps only."""
+        return bool(self.settings_file or self.settings.get("lr") or self.config.get("lr") is not None)
 
     def points(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of a series, by step."""
@@ -850,16 +876,21 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
-    def part_spread(self) -> float:
-        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+    def part_spreads(self) -> list[float]:
+        """Standard deviations of the parts over the whole batch, which TRL logs beside those within groups."""
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+        return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
         """Name and means of the reward for correctness: named so, else the first; the score without parts."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
-        return (names[0], parts[names[0]]) if names else ("score", self.values("score"))
+        if names:
+            return names[0], parts[names[0]]
+        scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
+        return "score", [
+            (score + 1) / 2 for score in scores
+        ] if lowest == -1 and not parts else scores  # DAPO's -1 and 1
 
     def answer_series(self) -> str:
         """The series of that reward."""
@@ -875,7 +906,7 @@ class LoggedRun:
         alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
         same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
-        return alike and same and not self.part_spread()
+        return alike and same and not any(self.part_spreads())
 
     def is_solved(self) -> bool:
         """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
@@ -902,10 +933,10 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+        """Whether the held-out figure rose and kept 3/4 of it, or without one the correctness reward, or the score."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
-            return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+            return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
     def learns(self) -> bool:
@@ -932,19 +963,30 @@ class LoggedRun:
         spread = self.ends("score_std")[0] if self.values("score_std") else 0.0
         if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
             return None
+        shares = (best, self.batch(steps)), (last, self.batch(window(count)))
+        if floor == 0 and max(scores) <= 1 and share_gain(*shares)[2] >= 0:  # a few lucky completions
+            return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
         top = max(points, key=lambda pair: pair[1])[0]
-        return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
+        better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
+        return None if better else (best, last, half)
 
 
 # -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
 
 GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
-CONFIG_CALL = re.compile(r"(?:Config|Arguments|Args|Trainer|Params)$")
+CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
+SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
+EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
+ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of what does not train
 # what multiplies the updates of a batch in a page, and under which names a page of one's own has it
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = ("trainer_state", "summary", "results", "result", "versions", "label", "requirements")
+NO_SETTINGS = re.compile(  # files beside a log that do not set its training
+    r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
+)
 MOST_BYTES = 2_000_000  # of a file of settings
 
 
@@ -952,6 +994,8 @@ def flat_config(config: dict, prefix: str = "") -> dict:
     """Nested settings by their dotted names."""
     flat = {}
     for key, value in config.items():
+        if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
+            value = value["value"]
         is_folder = isinstance(value, dict) and value
         flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
     return flat
@@ -997,21 +1041,68 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def expression_value(node: ast.expr, known: dict[str, ast.expr]):
+    """The value of an expression, with the file's `known` names: a literal, a call's settings, or else its source."""
+    for _ in range(4):  # a name for a name
+        if isinstance(node, ast.Name | ast.Attribute):
+            node = known.get(getattr(node, "attr", None) or node.id, node)
+    if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
+        return call_settings(node, known)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return ast.unparse(node)
+
+
+def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
+    """The keyword arguments of a call, with those of a dictionary given as `**name`."""
+    flat = {}
+    for keyword in call.keywords:
+        value = expression_value(keyword.value, known)
+        flat |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+    return flat
+
+
+def training_nodes(tree: ast.Module) -> list[ast.AST]:
+    """The nodes of a script, without functions and classes whose names say that they evaluate."""
+    nodes = [tree]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            is_named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not is_named or not EVALUATES.fullmatch(child.name):
+                nodes.append(child)
+    return nodes
+
+
 def script_settings(text: str) -> dict:
-    """Literal arguments of a training script's configurations and trainers, which is parsed and never run."""
-    tree, flat, constants = ast.parse(text), {}, {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = node.value
-    for call in ast.walk(tree):
-        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-        for keyword in call.keywords if CONFIG_CALL.search(name) and not name.endswith("LoraConfig") else []:
-            value = constants.get(getattr(keyword.value, "id", ""), keyword.value)
-            try:
-                flat[keyword.arg] = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError):
-                flat[keyword.arg] = ast.unparse(value)
-    return flat_config({key: value for key, value in flat.items() if key})
+    """Arguments of a script's configurations and trainers, else of its names and samplers; it is parsed and never run.
+
+    A name stands for the only value that the file gives it: by assignment, as a field or as a flag's default.
+    """
+    calls, given = [], {}
+    for node in training_nodes(ast.parse(text)):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            given.setdefault(ast.unparse(target).rpartition(".")[2], []).append(node.value)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+            default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            if default and node.args and ast.unparse(node.func).endswith("add_argument"):
+                given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
+    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    trains, samples = (
+        [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
+        for pattern in (CONFIG_CALL, SAMPLES_CALL)
+    )
+    flat = {key: value for call in trains for key, value in call.items()}
+    if common_settings(flat):
+        return flat
+    # of samplers that differ, one may be that of an evaluation
+    agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
+    return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
 
 
 def read_settings(path: Path) -> dict:
@@ -1029,7 +1120,9 @@ def read_settings(path: Path) -> dict:
         return {}
     if isinstance(loaded, list):  # hydra's overrides
         return shell_settings("\n".join(map(str, loaded)))
-    return {k: number_or_text(v) for k, v in flat_config(loaded).items()} if isinstance(loaded, dict) else {}
+    flat = flat_config(loaded) if isinstance(loaded, dict) else {}
+    named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
+    return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 
 
 def common_settings(flat: dict) -> dict:
@@ -1037,12 +1130,11 @@ def common_settings(flat: dict) -> dict:
     settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
-        aside = ("val_kwargs", ".ref.") if name.startswith("critic") else ("val_kwargs", ".ref.", "critic")
         lists = name in ("data", "reward")
         known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
         for ending in endings.split():
-            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
-            keys = [key for key in keys if not any(word in key for word in aside)]
+            keys = [k for k in known if f".{k}".endswith(f".{ending}") and ("critic" in name or "critic" not in k)]
+            keys = [key for key in keys if name == "eval_data" or not ASIDE.search(key)]
             if keys and name not in settings:
                 settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
@@ -1052,15 +1144,13 @@ def common_settings(flat: dict) -> dict:
 
 def verl_settings(flat: dict) -> dict:
     """What the causes want to know of verl's settings by their dotted names."""
-    if not flat:
-        return {}
     batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
     epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
-    if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
-        known["kl"] = 0.0
-    elif flat.get("algorithm.use_kl_in_reward") and not flat.get(f"{ACTOR}.use_kl_loss"):
-        known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
+    if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
+        in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
+        weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
+        known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
     return known | {
         "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
@@ -1093,12 +1183,15 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The file of settings in a run's folder, and what it has; the one with most that is known."""
+    """The settings file in a run's folder and its settings: the training file with the most known names."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    found = [(path, read_settings(path)) for path in paths if path.stem not in NO_SETTINGS]
-    best = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    return best if len(common_settings(best[1])) >= 3 else None
+    found = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in found if path.suffix == ".py" else ():  # the command that runs a script overrides its defaults
+        flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
+    known = common_settings(flat)
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
@@ -1112,7 +1205,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
             "script with names such as temperature, learning_rate, num_generations",
         )
-    elif folder and not (run.settings.get("lr") or run.config.get("lr") is not None):
+    elif folder and not run.knows_settings():
         path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
@@ -1133,7 +1226,7 @@ GOLD_NAMES = (
 # how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
 MARKED = re.compile(
     r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
-    r"|(?i:\b(answer(?: is|[:=]))\s*)([^\n]*)"
+    r"|(?i:\b(answer(?: is|[:=]))\s*((?:(?!\\boxed|</?\w+>|####|\banswer(?: is|[:=])|[.!?](?:\s|$))[^\n])*))"
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
@@ -1163,9 +1256,11 @@ class Text:
             return self.score
         return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
 
-    def has_gold(self) -> bool:
-        """Whether it holds its gold answer."""
-        return bool(self.gold) and holds(self.completion, self.gold)
+    def has_gold(self, gold: str | None = None) -> bool:
+        """Whether it holds its gold answer, or another, and not only because the prompt does."""
+        gold = gold or self.gold
+        found = bool(gold) and holds(self.completion, gold)
+        return found and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
 
 
 def plain_text(value) -> str:
@@ -1176,10 +1271,18 @@ def plain_text(value) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def plain_math(text: str) -> str:
+    """A text without LaTeX's words and fractions."""
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
+
+
 def simplest(answer: str) -> str:
-    """An answer without marks, signs of money, separators of thousands and a final point."""
-    answer = answer.strip().strip("$ *`").rstrip(".").replace("−", "-")
+    """An answer without LaTeX, marks, brackets, signs of money, separators of thousands and a final point."""
+    answer = plain_math(answer).strip().strip("$ *`()").rstrip(".").replace("−", "-")
     bare = re.sub(r"[,\s$]", "", answer)
+    if ratio := re.fullmatch(r"(-?\d{1,15})/0*([1-9]\d{0,14})", bare):
+        return f"{int(ratio[1]) / int(ratio[2]):.10g}"
     if re.fullmatch(r"-?\d+(\.\d+)?", bare):
         return f"{float(bare):.10g}" if "." in bare else str(int(bare)) if len(bare) < 400 else bare
     return answer.casefold()
@@ -1211,8 +1314,10 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
 def stated_answer(text: str, gold: str) -> str:
     """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
-    last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
+    last = plain_math(marked[-1]) if marked else text.strip().rpartition("\n")[2]
+    if not NUMBER.fullmatch(gold):  # words around the only answer are no other one
+        return gold if len(marked) == 1 < len(gold) and holds(last, gold) else simplest(last)
+    numbers = NUMBER.findall(last if marked else text)
     return simplest(numbers[-1] if numbers else last)
 
 
@@ -1222,11 +1327,6 @@ def holds(text: str, gold: str) -> bool:
         numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
         return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
-
-
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
@@ -1239,9 +1339,9 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
         right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
-        score = float(score) if is_real(score) else None
-        parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
-        step = int(row["step"]) if is_real(row.get("step")) else 0
+        score = float(score) if is_finite(score) else None
+        parts = {k: float(v) for k, v in rewards.items() if is_finite(v)} if isinstance(rewards, dict) else {}
+        step = int(float(row["step"])) if is_finite(row.get("step")) else 0
         finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
         kind = str(row.get("kind", "train"))
         none = isinstance(rewards, dict) and bool(rewards) and all(v is None for v in rewards.values())
@@ -1323,9 +1423,11 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
 
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
-HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
+HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
+NOT_SAMPLED = re.compile(r"(?<![a-z])(val|eval|held|test|base|judge|ref)", re.IGNORECASE)  # files that no run samples
+SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
-TRL_KEYS = ("step", "prompt", "completion", "advantage")  # the rest are reward functions, and what these have logged
+TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
 SAMPLE_NAMES = {  # of samples.jsonl: what others call it
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
@@ -1334,31 +1436,76 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
+def json_object(text: str | bytes) -> dict | None:
+    """The object that a text is as JSON; None where it is none."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line.decode("utf-8", errors="replace")) if line.strip() else None
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                rows.append({sys.intern(key): value for key, value in row.items()})
+            row = json_object(line.decode("utf-8", errors="replace"))
+            if row is not None:
+                rows += unfolded({sys.intern(key): value for key, value in row.items()})
             elif line.strip():
                 bad.append(number)
     return rows, bad
 
 
-def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
-    """The rows of samples.jsonl beside a log; what cannot be read is remarked."""
-    other = path.with_name("samples.jsonl")
-    rows, bad = json_lines(other) if other.is_file() else ([], [])
-    if bad and rows:
-        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
-    elif other.is_file() and not rows:
-        run.remarks.append("samples.jsonl beside it could not be read")
-    return rows
+def unfolded(row: dict) -> list[dict]:
+    """A row, or where its columns are lists, as ms-swift writes a step of samples, one for each of their cells."""
+    is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
+    return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
+
+
+def columns_of(path: Path) -> set[str]:
+    """The column names of a table, from its first lines; empty if the file is no table."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        with contextlib.suppress(OSError, ValueError):
+            return {*parquet.read_schema(path).names}
+    if path.suffix not in (".jsonl", ".json", ".csv") or not path.is_file():
+        return set()
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        head = file.read(1 << 16)
+    return {*(head.partition("\n")[0].split(",") if path.suffix == ".csv" else re.findall(r'"([\w ]+)"\s*:', head))}
+
+
+def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
+    """Whether a file has these columns; of ms-swift's completions.jsonl the log knows the scores."""
+    columns = columns_of(path)
+    return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
+
+
+def is_sampled(path: Path, run: LoggedRun) -> bool:
+    """Whether a table is a run's samples by its name or else by its steps."""
+    if SAMPLED.match(path.stem) or not is_samples(path, ("step",)):
+        return bool(SAMPLED.match(path.stem))
+    steps = [as_number(row.get("step")) or 0.0 for row in rows_of_samples(path, replace(run, remarks=[]))]
+    return 0 < max(steps, default=0) <= max(run.steps(), default=0)
+
+
+def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
+    """The rows of samples.jsonl beside a log, or of the only file of samples in a folder that is this run's alone.
+
+    A file with another name counts if it has steps of this run: else it may be of another model or another score.
+    """
+    own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
+    tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
+    found = [own] if own.is_file() else [p for p in tables if not NOT_SAMPLED.search(p.stem) and is_sampled(p, run)]
+    if tables and not found:
+        run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
+    if len(found) > 1:
+        names = ", ".join(other.name for other in found[:4])
+        run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
+    return rows_of_samples(found[0], run) if len(found) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
@@ -1376,7 +1523,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
     places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
     others = sorted(path for path in folder.iterdir() if path.is_dir())
-    folders = places or [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     samples, bad = [], 0
     for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
@@ -1385,7 +1532,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
         samples += [verl_row(row, kind) for row in whole]
         bad += len(torn) + len(rows) - len(whole)
     if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are no samples; left out")
+        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
     return samples
 
 
@@ -1403,10 +1550,10 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
     rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
-    applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
+    applies = {key: x for key, x in rewards.items() if is_finite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
-    sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
-    sample |= {"rewards": rewards, "advantage": row.get("advantage")}
+    sample = {"step": number_or_text(row["step"]), "kind": "train", "prompt": row["prompt"], "completion": text}
+    sample |= {"score": score, "rewards": rewards, "advantage": row.get("advantage")}
     if turns:
         prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
         sample["messages"] = [*prompt, *turns]
@@ -1427,28 +1574,27 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows that TRL's log_completions=True leaves in the folder completions/."""
-    files = sorted((folder / "completions").glob("completions_*.parquet"))
-    if not files:
-        return []
-    import pyarrow
-    from pyarrow import parquet
-
+    """The rows that TRL's log_completions leaves in the folder completions/."""
     rows, bad, weights = [], [], reward_weights(run)
-    for path in files:
+    for path in sorted((folder / "completions").glob("completions_*.parquet")):
         try:
+            from pyarrow import parquet
+
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
-        except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             bad.append(f"{path.name} ({type(error).__name__})")
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
+        run.remarks.append("settings do not state the rewards' weights, so samples lack scores; try --settings FILE")
     return rows
 
 
-def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
+def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+
+    Raises UserError if some are missing; given a run, beside which it lies, that is remarked.
+    """
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":
@@ -1462,16 +1608,27 @@ def rows_of_samples(path: Path) -> list[dict]:
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
             rows, bad = json_lines(path)
-            problem, rows = (f"whose line {bad[0]} is no JSON", []) if bad else (problem, rows)
+            if bad and run:
+                run.remarks.append(f"{path.name} beside it: {len(bad)} lines are not JSON (line {bad[0]}); left out")
+            elif bad:
+                problem, rows = f"whose line {bad[0]} is not JSON", []
     except (OSError, ValueError, RecursionError) as error:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
-    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
+        need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        return []
+    weights = reward_weights(run) if run else None
+    return [renamed_row(row, weights or {}) for row in rows]
 
 
-def renamed_row(row: dict) -> dict:
+def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    if {*VERL_KEYS} <= row.keys():
+        return verl_row(row, "train")
+    is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
+    if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
+        rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
+        return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
     known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
     taken = {name: row[key] for name, key in known.items() if key is not None}
     if isinstance(taken.get("score"), dict):
@@ -1486,25 +1643,14 @@ KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "cli
 # what --columns calls a figure, and its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
+COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+HEADING = re.compile(r"\b(?:step|iteration)[ :#]+(\d+)\b", re.IGNORECASE)  # above NeMo-RL's figures, a line each
+NAMED_ROW, CELL_PAIR = re.compile(r"• ([\w ]+):"), re.compile(r"(?<=\w) (?=[-+.\d]+ *(\||$))")  # • KL: 1; | kl 1 |
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
+BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
-
-
-def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none."""
-    try:
-        return None if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number."""
-    number = as_number(value)
-    return number is not None and math.isfinite(number)
 
 
 def short_name(name: str) -> str:
@@ -1516,8 +1662,8 @@ def short_name(name: str) -> str:
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
-    if key in NAMES[dialect]:
-        return NAMES[dialect][key]
+    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
+        return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
@@ -1527,7 +1673,7 @@ def common_name(key: str, dialect: str) -> str | None:
 class Table:
     """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
 
-    Of a figure with more than 2 x MOST_STEPS steps every second one behind the first is dropped, so memory stays flat.
+    Of a figure with more than 2 x MOST_STEPS steps every second one after the first is dropped, so memory stays flat.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -1551,7 +1697,7 @@ class Table:
             number = value if type(value) is float else as_number(value)
             if number is None:
                 continue
-            if not math.isfinite(number):
+            if not is_finite(number):
                 self.bad.append((key, step, number))
                 continue
             points = self.columns.setdefault(key, {})
@@ -1589,6 +1735,11 @@ class Reader:
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
+        self.once = Table(columns)  # printed dicts without the repeats of other ranks
+        self.last, self.repeats = {}, 0  # the last one, and how often it came
+        self.lengths = Counter()  # how often those before it came
+        self.unread = 0  # printed dicts that could not be read
+        self.heading = {}  # the step that a line of text named last
 
     def take(self, line: str) -> None:
         """Take in a line."""
@@ -1603,14 +1754,43 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        for row in console_dicts(line) if "{'" in line else ():
-            self.console.add(row)
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line else line  # the search is slow
+        for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+            self.take_dict(text)
         if not self.console.rows:
-            pairs = {short_name(name): value for name, value in PAIR.findall(line)}
-            if len(pairs) > 1:
-                self.plain.add(pairs)
+            line = NAMED_ROW.sub(lambda name: f"{name[1].lower().replace(' ', '_')}:", line)
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 else line
+            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
+            heading = HEADING.search(line)
+            self.heading = {"step": heading[1]} if heading else self.heading if len(pairs) < 2 else {}
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.heading | pairs)
+
+    def take_dict(self, text: str) -> None:
+        """Take in a flat dict that transformers' Trainer prints, {'loss': …}; each rank may print the same."""
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            self.console.add(row)
+            measured = {key: value for key, value in row.items() if key not in ("epoch", "learning_rate")}
+            if measured != self.last:
+                if self.repeats:
+                    self.lengths[self.repeats] += 1
+                self.last, self.repeats = measured, 0
+            if self.repeats % max(self.lengths, default=self.number) == 0:
+                self.once.add(row)
+            self.repeats += 1
+
+    def ranks(self) -> int:
+        """How often each printed dict comes in a row: as often as four in five of them do, else 1.
+
+        A dead run prints equal dicts too, but not each equally often; 0 where all are equal, so nothing is known.
+        """
+        length = max(self.lengths, key=self.lengths.get, default=0)
+        return length if self.lengths[length] >= 0.8 * self.lengths.total() else 1
 
     def take_config(self, line: str) -> None:
         """Keep a line of the settings that verl prints, and read them once they are whole."""
@@ -1621,40 +1801,25 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run in the kind of line that says most; `whole`: the last line is complete."""
-        text = self.console if self.console.rows else self.plain
+        text = (self.once if self.ranks() > 1 else self.console) if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
             table.rows,
-            f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-            "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+            f"got {path}, in none of the known formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's "
+            "console output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
         if table is self.json and self.bad:
             torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are not JSON"
             run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
         if run.trainer == "verl":
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-        elif table is self.console:
+        elif table is not self.json and self.console.rows:
             run.remarks.append("the console shows no steps: they are counted entries")
+        if self.unread:
+            run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
-
-
-def json_object(text: str | bytes) -> dict | None:
-    """The object that a text is as JSON; None where it is none."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def console_dicts(line: str) -> Iterator[dict]:
-    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
-    for text in re.findall(r"\{'[^{}\n]*\}", line):
-        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"')) or {}
-        if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            yield row
 
 
 def csv_separator(head: str) -> str:
@@ -1683,13 +1848,17 @@ def head_of(path: Path) -> str:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
-    if head.lstrip().startswith("{") and '"log_history"' in head:
+    if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
-            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
-                table.add({short_name(name): cell for name, cell in row.items() if name})
+            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            twice = [name for name, count in Counter(names.values()).items() if name not in ("", "step") and count > 1]
+            need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
+            for row in reader:
+                table.add({short: row[name] for name, short in names.items() if short})
         return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
@@ -1700,7 +1869,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json, whole or torn: its log_history has flat objects."""
+    """Read a trainer_state.json or its dumped log_history, whole or torn: the entries are flat objects."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
@@ -1709,6 +1878,8 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
                     table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
+    if not config:
+        return run_of_rows(path, table, columns)
     run = run_of(path, "trainer_state.json", "trl", table, columns)
     run.config = config
     return run
@@ -1717,11 +1888,14 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
     """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (verl or keys & OURS.keys()):
+    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
+    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    if columns or not any(known.values()):
         return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if table.nested or not keys & OURS.keys():
-        return run_of(path, f"verl {kind}", "verl", table, columns)
+    if dialect != "ours":
+        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
+    if kind == "console":  # our trainers write metrics.jsonl
+        return run_of(path, kind, "other", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
@@ -1731,7 +1905,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
-        run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
+        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
     names = {short_name(column): figure for figure, column in columns.items()}
     for column, figure in names.items():
         near = difflib.get_close_matches(column, run.columns, n=1)
@@ -1751,6 +1925,11 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
         run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
+    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
+    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
+        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
+        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
     if sources:  # their mean
         values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
         run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
@@ -1771,7 +1950,7 @@ def drop_padded(run: LoggedRun) -> None:
 
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
-LOGS = ("metrics.jsonl", "trainer_state.json")
+LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -1779,8 +1958,10 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:] or others
+    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
+    others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
+    logs = logs or others
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
         logs or not runs,
@@ -1789,9 +1970,21 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
     )
     return logs[0]
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log of RL, not data or samples beside one."""
+    with contextlib.suppress(UserError):
+        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
+    return False
+
+
+def has_rl(run: LoggedRun) -> bool:
+    """Whether a log has figures that only RL has."""
+    return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -1847,7 +2040,7 @@ def load_run(
         path, *later = starts_of(log_of_folder(path))
     run = read_log([path, *later], columns or {})
     if later:
-        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: for repeated steps the last run counts")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
     add_settings(run, folder if Path(source).is_dir() else None, settings)
@@ -1855,12 +2048,12 @@ def load_run(
         run.settings["group_size"] = group_size
     if run.trainer == "verl":
         drop_padded(run)
-    known = ", ".join(run.columns)
+    known, scores = ", ".join(run.columns), [name for name in run.columns if re.search("(?i)reward|return|score", name)]
     need(
-        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        has_rl(run),
         f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
-        "diagnose.py --columns reward=NAME where a column is the score",
+        f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -1868,14 +2061,15 @@ def load_run(
         run.samples = rows_of_samples(Path(samples))
     elif run.trainer in ("trl", "verl"):
         run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
-    run.samples = run.samples or samples_beside(path, run)
+    alone = Path(source).is_dir() or path.name in LOGS  # in a folder of its own
+    run.samples = run.samples or samples_beside(path, run, alone)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
         f"got --samples {samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
         "completion and score; try other names for its columns",
     )
-    run.reward_source = source_of_reward(reward, run, folder)
+    add_reward_source(run, reward, folder, alone)
     return run
 
 
@@ -1910,30 +2104,50 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
+    """Give a run the code of its reward for correctness: of a file that settings name, or of a script beside its log.
+
+    In the folder above, other runs may have theirs: there only names that settings have count. Where no name is known,
+    it is the only function in the run's own folder that takes completions.
+    """
     rewards = named_rewards(spec, run)
-    for file, name in rewards:
-        if (path := file_near(file, folder)) and path.suffix == ".py":
-            return function_of(path, name)
-    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
+    files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
+    words = re.findall(r"\w+", str([name for _, name in rewards]))
+    places = ((folder, [*words, *run.parts()]), (folder.parent, words))
+    scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
+    if alone and not words and not run.parts():
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in takers(path)]
+        scripts = scripts if len(scripts) == 1 else []
+    for path, names in files or scripts:
+        if source := function_of(path, names):
+            run.reward_source, run.reward_file = source, path.name
+            return
 
 
-def function_of(path: Path, words: str) -> str:
-    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
+def functions_in(path: Path) -> list[ast.FunctionDef]:
+    """The functions of a file; none where it cannot be read."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return []
+
+
+def takers(path: Path) -> list[str]:
+    """The functions of a file that take completions, without helpers that another of them calls."""
+    takes = [node for node in functions_in(path) if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
+    return [node.name for node in takes if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The code of a file's reward for correctness and what it uses; without a name, of one that takes completions."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text)
-        nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
-        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        chosen = named or [name for name in takes if name not in called]
+        chosen = takers(path) if names == [""] else [n.name for n in functions_in(path) if n.name in names]
         return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""
@@ -2001,8 +2215,6 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
     ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
     ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
-    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
-    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
 LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
@@ -2064,7 +2276,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a restarted schedule is itself a jump
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a restarted schedule is itself a jump
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
         # without a restart two figures go back to the run's start in one step
@@ -2086,7 +2298,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
     penalty = run.number("repetition_penalty")
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
-        return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
+        return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
     gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
     for name, low, high, words in (*MISMATCH, largest):
@@ -2097,11 +2309,14 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
             text = f"{words.format(statistics.median(values))}; median of all steps"
             return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
     updates, constant = run.series.get("updates", {}), run.settings.get("updates")
-    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
-        for step, value in run.points(name):
-            if updates.get(step, constant) == 1 and value > limit:
-                text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-                return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
+    for name, least, clear in (("ratio_max", 1 + 1e-3, 1.2), ("clip_frac", 1e-3, 0.02)):
+        points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
+        usual = points and statistics.median(value for _, value in points) > least
+        high = [point for point in points if point[1] > (least if usual else clear)]
+        if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
+            step, value = high[0]
+            text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
+            return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
     return None
 
 
@@ -2139,7 +2354,7 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     if len(calls) >= 3 and not any(calls) and tools:
         return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
     if len(failures) >= 3 and late >= 0.5 and (not calls or run.ends("tool_calls")[1] > 0):
-        return Evidence(CERTAIN, [run.fact("tool_failures", f"{late:.0%} of the tool calls come to an error")])
+        return Evidence(CERTAIN, [run.fact("tool_failures", f"{late:.0%} of the tool calls end in an error")])
     return None
 
 
@@ -2169,6 +2384,7 @@ MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, 
 # ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
 
 # settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
@@ -2182,25 +2398,37 @@ def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] 
     return rate, *wilson_interval(rate * count, count)
 
 
+def paid_though_cut(mean: float, cut: float) -> bool:
+    """Whether the mean score and the share cut add up to so much that many cut completions must have been paid."""
+    return mean + cut - 1 > 0.5 * min(mean, cut)
+
+
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     """Completions of the same training prompt at the same step."""
     return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
+def groups_of_a_step(alike: list[float]) -> int:
+    """The least number of groups of which such shares can be; 64 of others."""
+    return next((n for n in range(1, 64) if all(abs(share * n - round(share * n)) < 1e-3 * n for share in alike)), 64)
+
+
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
-    rate, share = pass_rate(run), sum(alike) / max(1, len(alike))
-    if len(alike) < 3 or not rate or not 0.1 < rate[0] < 0.9:
+    rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
+    if not rate or not 0.1 < rate[0] < 0.9:
         return ""
+    share, count = sum(alike) / len(alike), groups_of_a_step(alike) * len(alike)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
-    text = (
-        f"{share:.0%} of the groups score all alike at a pass rate of {rate[0]:.2g}, where chance gives {expected:.0%}"
-    )
-    return text if share >= max(0.8, expected + 0.25) else ""
+    text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
+    # prompts differ in their pass rates, so some are alike more often than at the mean's
+    sure = wilson_interval(share * count, count)[0] >= 0.7
+    return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
 @cause(
-    explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
+    explains=FLAT.replace("no_group_variance ", "")
+    + " entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
@@ -2208,6 +2436,8 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
     facts, same = [], []
+    if run.learns() and min(run.early("zero_std"), default=0.0) < 0.5:
+        return None  # scores differ within groups, and it learns
     for name, least in LEAST.items():
         value = run.settings.get(name)
         off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
@@ -2216,8 +2446,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     groups = groups_of_one_prompt(run.texts)
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
-    alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    if alike:
+    alike = [group for group in groups if {t.completion for t in group} == {group[0].completion} != {""}]
+    if alike:  # empty ones show a model that ends at once
         text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
         same = [shown(alike[0], text)]
     if facts:
@@ -2230,13 +2460,15 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
         return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY, same)
-    spreads, means = run.early("score_std"), run.answer_part()[1]
-    # 0/1 scores; those that depend on the prompt alone are another cause
-    binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
-    copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
+        return Evidence(LIKELY + 0.2, same)
+    # TRL's spread is one within groups; verl has none
+    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
+    binary = all(
+        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
+    )
+    copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
     if copies and (binary or len(run.parts()) > 1):
-        return Evidence(LIKELY + 0.25, [run.fact("zero_std", copies, min(run.steps()))])
+        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
     return None
 
 
@@ -2249,17 +2481,22 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 def limit_too_short(run: LoggedRun) -> Evidence | None:
     """The length limit is too short for an answer: completions are cut from the first step on."""
     name = "truncated" if run.series.get("truncated") else "limit"
-    cut, scores, limit = run.early(name, 3), run.values("score"), run.number("max_length")
-    share = sum(cut) / len(cut) if cut else 0.0
-    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
+    cut, more, scores, limit = run.early(name, 3), run.early(name, 20), run.values("score"), run.number("max_length")
+    if not cut or cut[0] < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
+        return None
+    share = sum(cut) / len(cut)
+    stays = min(share, sum(more) / len(more))  # small batches tell it only together
+    sure = wilson_interval(share * run.batch(len(cut)), run.batch(len(cut)))[0] >= 0.2
+    if not sure and (stays < 0.2 or wilson_interval(stays * run.batch(len(more)), run.batch(len(more)))[0] < 0.15):
         return None
     ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
     if ended and whole:
         paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
         unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
     else:  # some are cut and paid
-        unharmed = not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0])
-    if unharmed or (name == "limit" and run.is_solved()):
+        pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
+        unharmed = any(paid_though_cut(*pair) for pair in pairs)
+    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]
@@ -2304,8 +2541,8 @@ def too_easy(run: LoggedRun) -> Evidence | None:
     paid_though_wrong = len(wrong) > 0.4 * len([*right, *wrong])  # then the reward is at fault
     if not rate or rate[0] < least or (held_out and held_out[0] < 0.9) or paid_though_wrong:
         return None
-    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps"
-    text += f", {held_out[0]:.3g} held out" if held_out else ""
+    beside = f", {held_out[0]:.3g} held out" if held_out else ""
+    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps{beside}"
     fact = run.fact(run.answer_series(), text, min(run.steps()))
     return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, [fact])
 
@@ -2349,19 +2586,22 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    alike, scores, stds = run.early("zero_std"), run.early("score"), run.early("score_std")
-    equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
-    share = sum(equal) / max(1, len(equal))
-    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
+    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
+    spreads = run.part_spreads()
+    share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
+    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
         return None
-    text, between = alike_at_pass_rate(run, equal), run.part_spread()
+    if greedy and greedy.strength > SAME_LOG:
+        return None
+    text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
     if min(stds, default=0) > 1e-6:
         between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    return Evidence(CERTAIN + 0.02, [run.fact("zero_std" if alike else "advantage_max", text, min(run.steps()))])
+    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # copies of copies would not differ
+    return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
 GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
@@ -2376,7 +2616,7 @@ OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|lab
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
     """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
 
-    [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
+    [] where about as many hold the gold of another row, or where a quarter of those with their gold is paid.
     """
     known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
     lowest = min((t.pay for t in known), default=0.0)
@@ -2386,8 +2626,9 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
     unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
     golds = [t.gold for t in known]
     pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
-    chance = sum(holds(t.completion, gold) for t, gold in pairs if gold != t.gold)
-    return unpaid if len(unpaid) >= max(3, 3 * chance, 0.75 * len(holders)) else []
+    others = [t.has_gold(gold) for t, gold in pairs if gold != t.gold]
+    chance = len(known) * sum(others) / max(1, len(others))
+    return unpaid if len(unpaid) >= max(chance + 3 * math.sqrt(chance) + 3, 0.75 * len(holders)) else []
 
 
 def marks_with_gold(texts: list[Text]) -> set[str]:
@@ -2398,7 +2639,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 def never_paid(run: LoggedRun) -> list[Fact]:
     """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
     name, means = run.answer_part()
-    spreads = run.series.get("score_std") or run.series.get("zero_std")
+    spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
         return []
     return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
@@ -2416,7 +2657,7 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", "reward")]
+        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
     if never := never_paid(run):
         return Evidence(LIKELY + 0.06, never)
     if not unpaid:
@@ -2432,11 +2673,12 @@ def answer_form(run: LoggedRun) -> Evidence | None:
 def shifted_gold(run: LoggedRun) -> Fact | None:
     """Completions state the gold of the row some places on in the data, the same number of places each time."""
     places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
+    reach = min(60, (len(golds) - 1) // 2)  # no place is counted from both ends
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train if len(golds) >= 20 else ():
         place = places[t.prompt]
         answer = stated_answer(t.completion, golds[place])
-        votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
+        votes.update(k for k in range(-reach, reach + 1) if golds[(place + k) % len(golds)] == answer)
     (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
     if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):
         return None
@@ -2471,7 +2713,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
         text = f"the reward compares with {other[0]}, which is not the completion's row"
-        return Evidence(CERTAIN + 0.08, [Fact(text, "reward")])
+        return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
@@ -2518,7 +2760,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not run.part_spread()
+    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
     solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
     if not (constant or few or part) or solved:
@@ -2527,11 +2769,12 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     series = f"part:{name}" if part else "score_std" if stds else "score"
     facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
-        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, [*facts, Fact(why, "reward")])
+        facts.append(Fact(why, run.reward_file))
+        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, facts)
     if right and wrong and not part:
         examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
         facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-    zero, full = abs(level) <= 1e-9, abs(level - 1) <= 1e-9
+    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # what wrong and right answers get
     # neither "always wrong" nor, where wrong ones are among them, "always right"
     if not zero and (not full or (wrong and not part)):
         return Evidence(CERTAIN + 0.05, facts)
@@ -2563,21 +2806,18 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 )
 def inverted_reward(run: LoggedRun) -> Evidence | None:
     """The reward is inverted: wrong answers score higher than right ones."""
-    (right, wrong), gain = scores_by_answer(early_texts(run.texts)), run.held_out_gain()
-    if len(right) >= 3 and len(wrong) >= 3:
-        difference, error, text = separation(right, wrong)
-        examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
-        inverted = apart or difference < -4 * error
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
-    if not right and gain and gain[2] < 0 and run.trend("score") > 0:
-        text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
-        return Evidence(LIKELY, [run.fact("held_out", text)], since=1)
-    return None
+    right, wrong = scores_by_answer(early_texts(run.texts))
+    if min(len(right), len(wrong)) < 3:
+        return None
+    difference, error, text = separation(right, wrong)
+    examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
+    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+    inverted = apart or difference < -4 * error
+    return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
 
 @cause(
-    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
+    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large part_bought",
     change="pay for the right answer; form, length or style at most beside a right one",
     source="difference of mean scores with its interval, below half of what scores span",
     decide_with=TRY_REWARD,
@@ -2594,7 +2834,8 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
         return None
     difference, error, text = separation(right, wrong)
-    only_right = difference > 4 * error and max(wrong) - lowest <= 1e-9
+    scatter = math.sqrt((statistics.pvariance(right) + statistics.pvariance(wrong)) / 2)  # among equally right ones
+    only_right = difference > 4 * error and (max(wrong) - lowest <= 1e-9 or difference > scatter)
     if only_right or difference + 2 * error > 0.5 * (highest - lowest) or difference < -4 * error:
         return None
     paid = payment_by_feature(run.texts)
@@ -2642,6 +2883,8 @@ def large_steps(run: LoggedRun) -> list[Fact]:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
+        if name == "clip_frac" and 0 < max(map(abs, run.values("kl_step")), default=0.0) < 0.01:
+            continue  # a narrow clip, as GSPO's
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
             facts.append(run.fact(name, text, high[0]))
@@ -2673,9 +2916,6 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
     if run.learns() and not lost and not at_once:
         return None  # large, and it learns
-    passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
-    if passes >= 16:
-        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
     if facts and run.values("lr"):
         facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
@@ -2724,7 +2964,10 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
         ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    return [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    if {fact.figure for fact in facts} == {run.name("entropy")} and max(entropy) - min(entropy) > 1e-5 * abs(first):
+        return []  # it varies, and its ends are alike by chance
+    return facts
 
 
 @cause(
@@ -2735,7 +2978,8 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
 def nothing_moves(run: LoggedRun) -> Evidence | None:
     """Nothing moves: scores differ, and the policy stays where it began."""
     critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
-    if max(run.steps(), default=0) <= critic or run.is_constant() or run.learns():
+    rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
+    if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
         return None  # in its warm-up only the critic is trained
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
     rate, still = rate_fact(run), still_figures(run, start)
@@ -2762,7 +3006,8 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     weight, late = run.number("kl"), run.ends("kl")[1]
     if weight is None:
         weight = max(run.values("kl_weight"), default=0.0)
-    scale = max(abs(run.ends("score_std")[0]) if run.series.get("score_std") else 1.0, 0.05)
+    spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
+    scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
     if light or late > 0.3 or run.is_constant() or run.learns():
         return None
@@ -2798,10 +3043,12 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    if learns or (middle > 0 and middle + 2 * error > 0.03):
+    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
+    sure = middle + 2 * error < 0  # about 0 it is also where no critic could explain a reward, as one that is noise
+    return Evidence(CERTAIN if sure else LIKELY + 0.2, [run.fact("explained_variance", text, steps[-1])])
 
 
 UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
@@ -2809,12 +3056,11 @@ UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_usele
 
 # --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
 
-DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
-
 
 def falls(values: list[float]) -> bool:
-    """Whether a series falls, or does in its second half: it may have risen first."""
-    return trend(values) < 0 or trend(values[len(values) // 2 :]) < 0
+    """Whether a series falls, or loses in its second half most of what it had gained."""
+    half = values[len(values) // 2 :]
+    return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
 
 
 def ends_text(name: str, values: list[float]) -> str:
@@ -2823,10 +3069,9 @@ def ends_text(name: str, values: list[float]) -> str:
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
+    """Parts that rise, or are full by their form, while the one for correctness falls or stands, but is no constant."""
     name, part = run.answer_part()
-    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
-    if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
+    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
     others = {other: values for other, values in run.parts().items() if other != name and values}
     full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
@@ -2855,16 +3100,17 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    if len(cut) < 3 or not means or max(highest) > 1:
+    held_out = run.values(f"held_out_part:{name}")  # what is bought is paid on held-out prompts too
+    if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
         return None
-    last, mean = ends(cut)[1], ends(means)[1]
+    (first, last), mean = ends(cut), ends(means)[1]
     text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
-    return run.fact("truncated", text) if last >= 0.2 and mean + last - 1 > 0.5 * min(mean, last) else None
+    return run.fact("truncated", text) if last >= max(0.2, first + 0.1) and paid_though_cut(mean, last) else None
 
 
 @cause(
     explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
-    change="pay that part only beside a right answer, or not at all; continue from the best checkpoint held out",
+    change="pay the right answer, and form or length at most beside one; continue from the best checkpoint held out",
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     decide_with=TRY_REWARD,
     breaks=True,
@@ -2872,7 +3118,8 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
 def part_bought(run: LoggedRun) -> Evidence | None:
     """The policy buys one part of the reward at the cost of the answer."""
     (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
-    truth = right_gain(run.texts) or held_out
+    answers = right_gain(run.texts)
+    truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
@@ -2880,7 +3127,8 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-    if (few and not rose) or (better and not worse and not unfinished):
+    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
+    if (few and not rose) or (better and not worse and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
@@ -2891,11 +3139,18 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         begin, end = (scores[0], scores[-1]) if few else ends(scores)
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
-    sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
-    if not facts or not (sure or stalled):
+    lost = rose and answers is not None and answers[2] < 0
+    if lost and not facts:
+        text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
+        facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
+    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    # the answers got no better, and no worse; while the other part still rises they may follow it
+    settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
+    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since)
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
@@ -2913,6 +3168,16 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
     return None
 
 
+def is_penalty(run: LoggedRun, name: str) -> bool:
+    """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
+
+    Some rewards log the size of a penalty, which is good to see fall.
+    """
+    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
+    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
+    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
+
+
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
@@ -2927,7 +3192,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
     for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
         first, last = ends(values)
         died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0:
+        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
             step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
@@ -2947,11 +3212,14 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     train = [t for t in run.texts if t.kind == "train"]
     right, wrong = scores_by_answer(train)
     paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
-    if not gain or len(part) < 6 or max(part) > 1 or trend(part) < 0 or paid_though_wrong:
+    if not gain or len(part) < 6 or min(part) < 0 or max(part) > 1 or paid_though_wrong:
+        return None
+    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    if rose < 0.1 or not alike or gain[0] > 0.5 * rose or last < held_out[-1] + 0.15:
+    start = statistics.fmean(part[:3])
+    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
@@ -2963,7 +3231,8 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
+    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # one figure, in training and held out
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
 def common_words(prompts: list[str]) -> set[str]:
@@ -2993,7 +3262,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 def other_eval_task(run: LoggedRun) -> Evidence | None:
     """The held-out prompts do not measure the task: they are of another task, or also train."""
     trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
-    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
+    same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
     if trained or (same and run.values("held_out")):
         text = "the training file is the evaluation file too"
         if trained:
@@ -3046,7 +3315,8 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, pa
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
-LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
+LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
+MANY = 50  # steps of a run that is not called too short
 SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
 MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
     ("length_rose", "length", 1.5, 0.0),
@@ -3136,28 +3406,41 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
-    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0
+    right = right_gain(run.texts)
+    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
     if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
-    flat = is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)
+    name, part = run.answer_part()
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
-    return NOT_LEARNED if hopeless or flat or stuck else TOO_SHORT, None
+    open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
+    if hopeless or (flat and not open_ended) or stuck:
+        return NOT_LEARNED, None
+    steps = run.steps() or [0]
+    if steps[-1] - steps[0] + 1 < MANY:
+        return TOO_SHORT, None
+    why = f"the held-out gain lies between {gain[1]:.2g} and {gain[2]:.2g}" if gain else "the log has no score"
+    if part and not gain:
+        chance = "samples show no more right answers" if trend(part) > 0 else "chance explains that"
+        why = "{} went from {:.3g} to {:.3g}: {}".format(name, *ends(part), chance)
+    run.remarks.append(f"no verdict, as {why}")
+    return OPEN, None
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
     texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
-    beside = run.settings_file or "beside the log"
+    beside, source = run.settings_file or "beside the log", "the reward's source"
     scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
     read = (  # whether it is there, what it is called then, what would give it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
-        (run.config or run.settings_file, f"settings ({beside})", "settings: --settings FILE"),
+        (run.knows_settings(), f"settings ({beside})", "settings: --settings FILE"),
         (texts, f"{len(texts)} samples", missing),
         (scored or not texts, "", "scores of the samples, logged beside them"),
         (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
-        (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
+        (run.reward_source, f"{source} ({run.reward_file})", f"{source}: --reward FILE.py:function"),
         (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
         (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
     )
@@ -3236,7 +3519,7 @@ def read_source(path: Path, name: str) -> Source:
     source = Source(name, folder, report=read_report(str(path)))
     try:
         source.samples, bad = json_lines(folder / "samples.jsonl")
-        source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
+        source.remarks += [f"samples.jsonl: {len(bad)} lines are not JSON; left out"] if bad else []
     except OSError:
         source.remarks.append("it has no samples.jsonl that can be read")
     return source
@@ -3298,7 +3581,6 @@ def evaluation_tables(sources: list[Source]) -> list[dict]:
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
-PAGES = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}  # by what settings have
 PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
     "ours": r"time/(rollout|reward|update|teacher)$",
     "trl": r"step_time$",
@@ -3414,11 +3696,11 @@ def thirds_of(run: LoggedRun, key: str) -> dict:
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
     if run.trainer == "one_page" and run.config:
-        page = next((page for name, page in PAGES.items() if name in run.config), "grpo.py")
         given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
         pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
-        chat = " --no_chat" if run.config.get("chat") is False else ""
-        return f"python templates/{page} {' '.join(pairs)}{chat} --out NEW_FOLDER"
+        switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
+        switches += ["--no_chat"] * (given.get("chat") is False)
+        return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
     if run.format != "metrics.jsonl" or not run.config:
         return ""
     script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
@@ -3459,7 +3741,7 @@ GLOSSARY = """\
 {
  "reward/mean": {
   "group": "Reward",
-  "meaning": "mean score of the step's completions: the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
+  "meaning": "mean score of the step's completions to which a reward applies: the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
   "healthy": "rises",
   "warning": "flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce"
  },
@@ -3520,7 +3802,7 @@ GLOSSARY = """\
  "policy/clip_frac": {
   "group": "Policy",
   "meaning": "share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was chosen)",
-  "healthy": "0 with one update per step, which is no fault; a few per cent else",
+  "healthy": "0 with one update per step, which is normal; else a few per cent",
   "warning": "near 1: updates far too large"
  },
  "policy/entropy": {
@@ -3579,15 +3861,15 @@ GLOSSARY = """\
  },
  "value/explained_variance": {
   "group": "Value",
-  "meaning": "1 − Var[return − value] / Var[return] over response tokens, with the values from before the update",
+  "meaning": "1 − Var[return − value] / Var[return] over the tokens that train, with the values from before the update",
   "healthy": "0 at step 1 (the value head starts at 0), then toward 1",
-  "warning": "near 0 or below it after the first steps: the critic is no better than a constant; more minibatches, critic_warmup_steps, another critic_lr. Near 0 is no fault once nearly all completions score alike, or where they are wrong by chance"
+  "warning": "near 0 or below it after the first steps: the critic is no better than a constant; more minibatches, critic_warmup_steps, another critic_lr. Near 0 is normal once nearly all completions score alike, or if answers are wrong by chance"
  },
  "rollout/length_mean": {
   "group": "Rollout",
   "meaning": "sampled tokens per completion, end token included; of a conversation those of all its answers, without tools' results and replies",
   "healthy": "moves slowly",
-  "warning": "runs to max_new_tokens, or collapses to a few tokens: read samples.jsonl"
+  "warning": "grows to max_new_tokens, or collapses to a few tokens: read samples.jsonl"
  },
  "rollout/truncated_frac": {
   "group": "Rollout",
@@ -3669,7 +3951,7 @@ GLOSSARY = """\
  },
  "tool/failure_frac": {
   "group": "Tools",
-  "meaning": "share of calls that came to an error: not readable, no such tool, raised, or no answer in tool_timeout",
+  "meaning": "share of calls that ended in an error: not readable, no such tool, an exception, or no answer in tool_timeout",
   "healthy": "falls",
   "warning": "stays near 1: another tool_format, or a broken tool"
  },
@@ -3755,7 +4037,7 @@ GLOSSARY = """\
   "group": "Held-out evaluation",
   "meaning": "share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it has one",
   "healthy": "rises with reward/mean",
-  "warning": "reward/mean rises and this does not: the reward is gamed, or the training prompts are learnt by heart"
+  "warning": "reward/mean rises and this does not: the reward is gamed, or the model memorizes the training prompts"
  },
  "eval/accuracy_low": {
   "group": "Held-out evaluation",
@@ -5168,7 +5450,7 @@ def command_line() -> argparse.ArgumentParser:
     """The command line."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
-    text = "run folder, log, or what evaluation.py wrote, see above; several stand side by side"
+    text = "run folder, log, or output of evaluation.py, see above; several appear side by side"
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
     text = "the page (default: report.html in a single run's folder, here with several)"
     parser.add_argument("--output", type=Path, metavar="FILE.html", help=text)
@@ -5187,7 +5469,7 @@ def output_of(args: argparse.Namespace) -> Path:
     if path.exists():
         with path.open("rb") as file:
             ours = MARK.encode() in file.read(400)
-        need(ours, f"got --output {path}, which exists and is no page of this program; expected a new name")
+        need(ours, f"got --output {path}, which exists and is not a page of this program; expected a new name")
     return path
 
 

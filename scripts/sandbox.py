@@ -9,19 +9,19 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge, which is confined
-and ended in time like a program, compares them. For calls whose results are below 64 KiB the caller does so itself, by
-the same code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded: a
-program costs a fork and not the start of an interpreter.
+A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge compares them; it has
+the same confinement and time limits as a program. Results below 64 KiB are compared by the caller itself, with the same
+code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded, so a
+program costs a fork instead of an interpreter start.
 
-Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
+Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
-Deliberately left out: languages other than Python; programs that need processes of their own (`subprocess`,
-`multiprocessing`) or the network: both are refused; tests that run beside the program, which could then forge the
-verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
+Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
+use the network (both are refused); tests in the program's own process, where it could forge the verdict; bubblewrap,
+because namespaces do the same in a sixth of the time.
 
     python scripts/sandbox.py --report
     python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve
@@ -30,19 +30,20 @@ verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
 """
 
 # Contents
-#         88-94  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#        97-131  limits           What the sandbox raises, and its limits
-#       134-350  values           Messages and values between the processes
-#       353-538  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       541-706  tests in python  What Python tests say: which names are the program's, and what counts as a test
-#      709-1062  judge            The judge: calls the program, which is in a process of its own, and compares what …
-#     1065-1277  child            Inside a forked process
-#     1280-1648  server           The fork server
-#     1651-1822  process          The sandbox and its processes
-#     1825-1953  forms of tests   Tests, read and sorted
-#     1956-2207  answers          The program in what a model wrote
-#     2210-2558  run code         The caller's side: programs, their tests, and the verdicts
-#     2561-2672  command          The command line
+#         89-95  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#        98-100  extracts         Extract the part of a Python file that some of its names need
+#       103-137  limits           Exceptions and limits of the sandbox
+#       140-360  values           Messages and values between the processes
+#       363-548  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       551-812  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#      815-1251  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1254-1471  child            Inside a forked process
+#     1474-1842  server           The fork server
+#     1845-2016  process          The sandbox and its processes
+#     2019-2152  forms of tests   Tests, read and sorted
+#     2155-2405  answers          The program in a model's answer
+#     2408-2767  run code         The caller's side: programs, their tests, and the verdicts
+#     2770-2881  command          The command line
 
 import argparse
 import array
@@ -85,13 +86,18 @@ import types
 import warnings
 from dataclasses import asdict, dataclass, field
 
-# ---------------------------------------------------------------- stated answers (src/parts/rewards/stated_answers.py)
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 
 def visible(text: str) -> str:
     """The text after the thinking part; "" while thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
+
+
+# ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
+
+IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 # ----------------------------------------------------------------------------- limits (src/programs/sandbox/limits.py)
@@ -210,7 +216,7 @@ MAKERS = {
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
-    Subclasses lose their class: a namedtuple is a tuple, a Counter a dict, an IntEnum an int.
+    Subclasses lose their class: a Counter is a dict, an IntEnum an int, and a namedtuple a tuple except for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -229,6 +235,8 @@ def encode(value, keep=None, depth: int = 0):
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
         kind, items = "dict", map(list, value.items())
+    elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
+        kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:
         kind = VIEWS[type(value)]
         items = map(list, value) if kind == "items" else value
@@ -240,7 +248,7 @@ def encode(value, keep=None, depth: int = 0):
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
         if keep is None:
-            raise TypeError(f"{type(value).__name__} is no plain data")
+            raise TypeError(f"{type(value).__name__} is not plain data")
         return {"t": "ref", "v": keep(value), "type": type(value).__name__}
     data = [encode(item, keep, depth + 1) for item in items]
     return data if kind == "list" else {"t": kind, "v": data}
@@ -262,6 +270,8 @@ def decode(data, refer=None, depth: int = 0):
             return importlib.import_module("numpy").array(decode(content[1]), content[0])
         if not isinstance(content, str):
             content = [decode(item, refer, depth + 1) for item in content]
+        if data["t"] == "namedtuple" and refer:
+            return collections.namedtuple("Row", content[0])(*content[1:])
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
@@ -541,6 +551,8 @@ def new_root(paths: list[str]) -> None:
 # ----------------------------------------------------------- tests in python (src/programs/sandbox/tests_in_python.py)
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
+PATCHED = {"sys.stdout", "sys.stderr", "sys.stdin", "builtins.print", "builtins.input"}  # as `patch` names them
+RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
 class FromProgram(ast.NodeTransformer):
@@ -609,7 +621,7 @@ class CountAsserts(ast.NodeTransformer):
         """`with pytest.raises(...)` counts as an assert."""
         calls = [getattr(item.context_expr, "func", None) for item in node.items]
         new = self.visit_guard(node)
-        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
+        if not any(getattr(call, "attr", getattr(call, "id", "")) in RAISES for call in calls):
             return new
         return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
 
@@ -639,6 +651,17 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
+def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
+    """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
+    used = names_in(tests) | ({"check"} if entry_point else set())
+    functions = [part for part in tests.body if isinstance(part, ast.FunctionDef)]
+    unused = [part for part in functions if not part.name.startswith("test") and part.name not in used]
+    tests.body = [part for part in tests.body if part not in unused]
+    hopeless = sum(isinstance(node, ast.Assert) and always_fails(node) for node in ast.walk(tests))
+    counted = [call for call in calls_in(CountAsserts().visit(tests)) if call.func.id in ("__check__", "__require__")]
+    return len(counted) - hopeless
+
+
 def always_fails(statement: ast.stmt) -> bool:
     """Whether it is `assert False` or `raise AssertionError(...)`."""
     if isinstance(statement, ast.Raise):
@@ -660,11 +683,94 @@ def names_in(*nodes: ast.AST) -> set:
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def looks_at_output(tests: ast.AST) -> bool:
-    """Whether tests capture what is printed, which in another process they cannot."""
-    words = {part.attr for part in ast.walk(tests) if isinstance(part, ast.Attribute)}
-    words |= {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} | names_in(tests)
-    return bool(words & {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"})
+def defined_names(tests: ast.AST) -> set:
+    """The names that a piece of source binds anywhere."""
+    found = set()
+    for part in ast.walk(tests):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found.add(part.id)
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(part.name)
+        elif isinstance(part, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name).partition(".")[0] for alias in part.names)
+    return found
+
+
+def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
+    """The parameters of a test that neither a default nor `parametrize` gives a value: pytest's fixtures."""
+    names = [item.arg for item in [*function.args.posonlyargs, *function.args.args]]
+    names = set(names[method : len(names) - len(function.args.defaults)])
+    for mark in function.decorator_list:
+        if getattr(getattr(mark, "func", None), "attr", "") == "parametrize":
+            texts = (part.value for part in ast.walk(mark) if isinstance(part, ast.Constant))
+            names -= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
+    return names
+
+
+def unjudged(tests: ast.Module, setup: ast.Module) -> str:
+    """What in these tests no judge in another process can do, whatever the program is; "" for nothing."""
+    known = defined_names(tests) | defined_names(setup) | vars(builtins).keys() | STANDARD.keys()
+    called = {call.func.id for call in calls_in(tests)}
+    classes = [part for part in ast.walk(tests) if isinstance(part, ast.ClassDef)]
+    for case in classes:
+        theirs = {base.id for base in case.bases if isinstance(base, ast.Name)} - known
+        if theirs and "*" not in known:  # `from enum import *` may define it
+            return f"class {case.name} derives from the program's {theirs.pop()}; try calling that class instead"
+    functions = [(part, False) for part in tests.body if getattr(part, "name", "").startswith("test")]
+    functions += [(part, True) for case in classes if case.name.startswith("Test") for part in case.body]
+    for function, method in functions:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test"):
+            missing = set() if function.name in called else missing_parameters(function, method)
+            if missing:
+                return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
+    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    texts = {part.value for part in ast.walk(tests) if isinstance(part, ast.Constant)}
+    words, stored = {p.attr for p in attributes}, {p.attr for p in attributes if isinstance(p.ctx, ast.Store)}
+    captured = {"redirect_stdout", "redirect_stderr"} & (words | names_in(tests)) | {"stdout", "stderr"} & stored
+    if (captured and "getvalue" in words) or "stdin" in stored or PATCHED & texts:
+        return "the tests capture or patch what another process prints or reads; try tests of stdin and stdout"
+    return ""
+
+
+def caught_names(tests: ast.AST) -> set:
+    """The names that may be those of expected exceptions: in `except`, `raises(…)`, `assertRaises(…)`, `isinstance`."""
+    kinds = [part.type for part in ast.walk(tests) if isinstance(part, ast.ExceptHandler) and part.type]
+    for call in (part for part in ast.walk(tests) if isinstance(part, ast.Call)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        kinds += call.args[:1] if name in RAISES else call.args[1:2] if name == "isinstance" else []
+    return names_in(*kinds)
+
+
+def used_as_classes(tests: ast.AST) -> set:
+    """The capitalized names whose results the tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v.x`."""
+    makers, parts = {}, list(ast.walk(tests))
+
+    def maker(node: ast.AST) -> str:
+        node = node.left if isinstance(node, ast.BinOp) else node
+        name = getattr(getattr(node, "func", None), "id", "")
+        return name if name[:1].isupper() else makers.get(ast.unparse(node), "")
+
+    for part in (part for part in parts if isinstance(part, ast.Assign)):
+        for target in part.targets:
+            pairs = zip(getattr(target, "elts", [target]), getattr(part.value, "elts", [part.value]), strict=False)
+            makers.update({ast.unparse(name): maker(value) for name, value in pairs})
+    compared = [part for part in parts if isinstance(part, ast.Compare)]
+    names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
+    return (names | {maker(part.value) for part in parts if isinstance(part, ast.Attribute)}) - {""}
+
+
+def argument_sets(test) -> list[dict]:
+    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`."""
+    sets = [{}]
+    for mark in (mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"):
+        given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
+        names, rows = given["argnames"], []
+        alone = isinstance(names, str) and "," not in names  # then a row is the value itself
+        names = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+        for row in given["argvalues"]:
+            rows.append(row.values if type(row).__name__ == "ParameterSet" else [row] if alone else row)
+        sets = [{**known, **dict(zip(names, row, strict=True))} for known in sets for row in rows]
+    return sets
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:
@@ -708,6 +814,8 @@ def iterated_names(tests: ast.AST) -> set:
 
 # ------------------------------------------------------------------------------- judge (src/programs/sandbox/judge.py)
 
+ENDS = (StopIteration, StopAsyncIteration)
+
 
 class Ended(BaseException):
     """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
@@ -740,17 +848,38 @@ def converted(kind: type):
     return convert
 
 
+def as_instance(value):
+    """An object of the program as an instance, on which operators work; plain data as it is."""
+    if isinstance(value, RemoteObject):
+        value.__dict__["_is_instance"] = True
+    return value
+
+
+def forwarded(name: str):
+    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+
+    def operate(self, *others):
+        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
+            self._judge.unfit += self._is_instance
+            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+        return as_instance(self._judge.ask("operator", self._target, (name, *others)))
+
+    return operate
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
-    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
+    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
     """
 
     def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target)
+        self.__dict__.update(_judge=judge, _target=target, _is_instance=False)
 
     def __call__(self, *args, **kwargs):
-        return self._judge.ask("call", self._target, args, kwargs)
+        value = self._judge.ask("call", self._target, args, kwargs)
+        return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -776,10 +905,28 @@ class RemoteObject:
         return self._judge.ask("item", self._target, (key,))
 
     def __eq__(self, other):
-        self._judge.unfit |= isinstance(other, RemoteObject)
+        self._judge.unfit += isinstance(other, RemoteObject)
         raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
 
     __hash__ = object.__hash__
+
+    def __lt__(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe("orders objects of the program, which could decide that by itself; try comparing plain data")
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+    def __contains__(self, item):
+        if not self._is_instance:  # the program could return this where a list is expected
+            return any(found is item or found == item for found in self)
+        self._judge.trusted = False
+        return bool(self._judge.ask("contains", self._target, (item,)))
+
+    def __instancecheck__(self, value):
+        self._judge.trusted = False
+        return bool(self._judge.ask("isinstance", self._target, (value,)))
 
     def __setattr__(self, name, value):
         self._judge.ask("set", self._target, (name, value))
@@ -797,6 +944,10 @@ class RemoteObject:
         return self._judge.ask("repr", self._target)
 
     __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
+    __add__, __sub__, __mul__ = map(forwarded, ("__add__", "__sub__", "__mul__"))
+    __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
+    __matmul__, __and__, __or__, __xor__ = map(forwarded, ("__matmul__", "__and__", "__or__", "__xor__"))
+    __neg__, __invert__, __abs__ = map(forwarded, ("__neg__", "__invert__", "__abs__"))
 
 
 class RemoteCoroutine(RemoteObject):
@@ -821,6 +972,11 @@ class RemoteCoroutine(RemoteObject):
         """Nothing is left to close."""
 
 
+def may_be_raised(kind) -> bool:
+    """Whether it is an exception, and none that would end a loop of the tests as if it were done."""
+    return isinstance(kind, type) and issubclass(kind, Exception) and kind not in ENDS
+
+
 def is_closed(function: types.FunctionType) -> bool:
     """Whether a function of the tests, a lambda say, reads no name of theirs: it can run in the program's process."""
     codes = [function.__code__]
@@ -834,8 +990,9 @@ class Judge:
     """Runs tests; calls go to the program's own process, and what comes back is compared here.
 
     Attributes:
-        unfit: the tests compare two objects of the program, pass it functions that read names of theirs, or look at
-            what it prints.
+        unfit: how often the tests did what only the program could judge: compared two objects of it, say.
+        classes: names whose results the tests use as objects.
+        errors: the exceptions of the program that the tests expect, as classes of this process.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -843,7 +1000,8 @@ class Judge:
     def __init__(self, program: socket.socket, job: dict):
         self.program, self.job = program, job
         self.passed = self.total = 0
-        self.results, self.ended, self.unfit, self.trusted = [], "", False, True
+        self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
+        self.classes, self.errors = set(), {}
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -896,7 +1054,7 @@ class Judge:
         answer = self.exchange({"mode": "module", "code": self.job["code"]})
         if "error" in answer:
             self.end(error_text(answer))
-        return answer["names"] if isinstance(answer.get("names"), dict) else {}
+        return answer
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
@@ -923,18 +1081,28 @@ class Judge:
             return value._target
         if isinstance(value, types.FunctionType) and is_closed(value):
             return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
-        self.unfit = True
+        self.unfit += 1
         what = "function that reads names of the tests" if callable(value) else type(value).__name__
         raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
 
-    @staticmethod
-    def raise_same(answer: dict):
-        """Raise what the program raised, as the nearest built-in exception."""
-        for name in answer["error"] if isinstance(answer["error"], list) else []:
-            kind = getattr(builtins, str(name), None)
-            if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
+    def expect(self, bases, names: set) -> None:
+        """Make exceptions for those names that the program says are ones, each of its nearest built-in base."""
+        for name in names & bases.keys() if isinstance(bases, dict) else ():
+            kinds = (getattr(builtins, str(base), None) for base in bases[name])
+            kind = next(filter(may_be_raised, kinds), Exception)
+            self.errors[name] = type(name, (kind,), {"__init__": Exception.__init__, "__module__": "tests"})
+
+    def raise_same(self, answer: dict):
+        """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
+        names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
+        expected = tuple(self.errors[name] for name in names if name in self.errors)
+        if expected:
+            raise type(expected[0].__name__, expected, {})(str(answer.get("message"))[:500])
+        for name in names:
+            kind = getattr(builtins, name, None)
+            if kind in ENDS:
                 break
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+            if may_be_raised(kind) and kind is not Exception:
                 try:
                     error = kind(str(answer.get("message"))[:500])
                 except TypeError:  # UnicodeDecodeError, say, takes more than a text
@@ -958,10 +1126,13 @@ class Judge:
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
-        self.unfit = looks_at_output(whole)
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-        names = self.load()
+        loaded = self.load()
+        names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
+        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - namespace.keys())
+        self.classes = used_as_classes(whole)
         self.offer(names, namespace, whole)
+        namespace.update({k: v for k, v in self.errors.items() if isinstance(namespace.get(k), RemoteObject)})
         if entry:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
@@ -1026,9 +1197,26 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                self.attempt(value if not inspect.iscoroutinefunction(value) else lambda test=value: awaited(test()))
+                self.run_test(value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
+            elif isinstance(value, type) and name.startswith("Test") and value.__module__ == "tests":
+                for method in (name for name in dir(value) if name.startswith("test")):
+                    self.run_test(getattr(value, method), value)
+
+    def run_test(self, test, case: type | None = None) -> None:
+        """Call a test, a method on an object of its own, with each set of its arguments."""
+
+        def run(arguments: dict):
+            instance = [case()] if case else []
+            if hasattr(case, "setup_method"):
+                setup = instance[0].setup_method
+                setup(*[test][: len(inspect.signature(setup).parameters)])
+            found = test(*instance, **arguments)
+            return awaited(found) if inspect.iscoroutine(found) else found
+
+        for arguments in argument_sets(test):
+            self.attempt(lambda arguments=arguments: run(arguments))
 
     def run_case(self, case: type) -> None:
         """Run a unittest.TestCase; each of its methods is one test."""
@@ -1037,7 +1225,7 @@ class Judge:
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
         bad = [text.strip().splitlines()[-1] for _, text in result.failures + result.errors]
-        for i in range(result.testsRun):
+        for i in range(max(result.testsRun, len(bad))):  # setUpClass may fail before any test
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
     def outcome(self, catch=BaseException) -> dict:
@@ -1048,8 +1236,9 @@ class Judge:
             pass
         except catch as error:
             self.ended = str(error) if isinstance(error, Died) else f"{type(error).__name__}: {error}"[:500]
-        parts = ("passed", "total", "results", "unfit", "trusted", "ended")
-        return {name: getattr(self, name) for name in parts}
+        parts = ("passed", "total", "results", "trusted", "ended")
+        unfit = 0 < self.unfit >= self.total - self.passed  # else a test failed that any program can be held to
+        return {**{name: getattr(self, name) for name in parts}, "unfit": unfit}
 
 
 def run_judge(channel: socket.socket, program: socket.socket) -> None:
@@ -1200,11 +1389,13 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
             exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
-        kinds = {}
+        kinds, errors = {}, {}
         for name, value in list(namespace.items()):
             module = isinstance(value, types.ModuleType)
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
-        return {"names": kinds}
+            if isinstance(value, type) and issubclass(value, Exception):
+                errors[name] = [base.__name__ for base in value.__mro__[1:]]
+        return {"names": kinds, "errors": errors}
 
     def perform(call: dict) -> dict:
         args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
@@ -1222,8 +1413,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         try:
             answer = action(job)
         except BaseException as error:
-            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
-            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            answer = {"error": kinds, "name": type(error).__name__, "message": str(error)[:500]}
         send_frame(channel, {"nonce": job["nonce"], **answer})
         try:
             action, job = perform, receive_frame(channel)
@@ -1269,6 +1460,9 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "exit": lambda: type(value).__exit__(value, None, None, None),
         "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
+        "contains": lambda: args[0] in value,
+        "isinstance": lambda: isinstance(args[0], value),
+        "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
         "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),
@@ -1811,7 +2005,7 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
     if strict and set(missing) & {"network", "files"}:
         raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
     if exposed and "user" not in sandbox.disable:
-        raise SandboxError(f"{what}; expected anything but model code as root with all files; try an ordinary user")
+        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
     if what not in WARNED:
         WARNED.add(what)
         warnings.warn(what, RuntimeWarning, stacklevel=3)
@@ -1853,24 +2047,26 @@ class Plan:
         kind: stdin, calls or python.
         cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
         least: how many tests there are at least, where they end early.
+        unfit: what in them cannot be judged.
     """
 
     kind: str
     cases: list
     least: int
+    unfit: str = ""
 
 
-def read_tests(tests, entry_point: str | None) -> Plan:
+def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point)
+        return sort_tests(tests, entry_point, setup)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None) -> Plan:
+def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
     """Tell the forms of tests apart."""
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
@@ -1881,13 +2077,13 @@ def sort_tests(tests, entry_point: str | None) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        return read_source(list(tests), entry_point)
+        return read_source(list(tests), entry_point, setup)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
 
 
-def read_source(tests: list[str], entry_point: str | None) -> Plan:
+def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     """Python tests; where all are asserts of calls with literals, as those calls."""
     statements, imports = [], FromProgram()
     for number, source in enumerate(tests):
@@ -1902,8 +2098,11 @@ def read_source(tests: list[str], entry_point: str | None) -> Plan:
     built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
     if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
         return Plan("calls", lifted, len(lifted))
-    asserts = (isinstance(node, ast.Assert) for statement in statements for node in ast.walk(statement))
-    return Plan("python", tests, sum(asserts))
+    whole, known = ast.Module(statements, []), ast.Module([], [])
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
+        known = ast.parse(setup)
+    unfit = unjudged(whole, known)
+    return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:
@@ -1961,7 +2160,6 @@ PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
-IMPORTS = (ast.Import, ast.ImportFrom)
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
 
@@ -2216,9 +2414,9 @@ class Verdict:
 
     Attributes:
         passed, total: numbers of tests.
-        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program, pass it functions that read names of theirs, or
-            look at what it prints.
+        status: ok, failed, timeout, memory, output_limit, error or syntax_error: why it is not ok;
+            no_tests: the tests assert nothing; invalid_tests: they need what `unjudged` lists, or fail only where they
+            compare objects of the program, combine one with plain data, or pass it functions that read other names.
         trusted: False where the tests used the program's constants or functions to judge results: it could then forge
             the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -2238,6 +2436,11 @@ class Verdict:
     def all_passed(self) -> bool:
         """Whether there were tests and all passed."""
         return self.total > 0 and self.passed == self.total and self.status == "ok"
+
+    @property
+    def usable(self) -> bool:
+        """Whether the tests can judge a program; else a reward does not apply."""
+        return self.status not in ("no_tests", "invalid_tests")
 
     @property
     def fraction(self) -> float:
@@ -2303,7 +2506,11 @@ def run_code(
     for name in removed:
         raise TypeError(f"got the unknown argument {name!r}; try {REMOVED.get(name, 'to leave it out')}")
     started = time.monotonic()
-    plan = read_tests(tests, entry_point)
+    if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
+        entry_point = entry_point.rpartition(".")[2]
+    plan = read_tests(tests, entry_point, setup)
+    if plan.unfit:
+        return Verdict(total=plan.least, status="invalid_tests", detail=plan.unfit)
     code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
@@ -2498,7 +2705,9 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:
         status = "invalid_tests"
-    if not total:
+    if not total and plan.least:  # `for x in f(): assert x` of a program that returns nothing
+        total, status, detail = plan.least, "failed", "no assert of the tests was reached"
+    elif not total:
         status, detail = "no_tests", "the tests assert nothing"
     return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
 

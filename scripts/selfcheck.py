@@ -11,35 +11,36 @@
 
 TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
 page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own: `from grpo import *` before its functions, with a copy of templates/grpo.py beside it,
-stands in for what yours lacks. A trainer that leaves the training to TRL has none of them.
+copy, or a script of your own. If yours lacks some functions, put a copy of templates/grpo.py beside it and `from grpo
+import *` before its own. A trainer that leaves the training to TRL cannot be checked.
 
-It is loaded by path and its functions are called on a few short sequences. What they return is compared with
-computations made here from the published formulas and the plain networks' logits:
+selfcheck loads it by path and calls its functions on a few short sequences. It compares what they return with its own
+computations from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
-    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, where one distils
+    clip         the same of max(-A ratio, -A clip(ratio, 1 - clip_eps_low, 1 + clip_eps_high)), old log-probs moved
+    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, in a distillation
     GAE          A_t = sum_l (gamma lambda)^l (r_{t+l} + gamma V_{t+l+1} - V_{t+l}) over response tokens, returns A + V
     critic       d/dphi  vf_coef/N sum of 1/2 max((V - R)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - R)^2)
 
-The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
-which, and for distillation whether it is the reverse or the forward KL.
+A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
+table says which one it is, and for distillation whether the KL is reverse or forward.
 
-Where a page plays conversations with an environment, it also plays some with an environment and answers of
-selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
-whose and what each environment may hear.
+If a page plays conversations, selfcheck also plays some with an environment and answers of its own. These answers get
+other ids when their text is encoded again. This shows which tokens were sampled, which conversation each return belongs
+to, and what each environment may hear.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
-The checks read the model about a hundred times: for a large one take a small model of its family, which has the same
-tokens and chat template.
+The checks run the model about a hundred times. For a large model, use a small one of its family with the same tokens
+and chat template.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
-the scaling of fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. What is not
-given of model, data and reward is the embedded one.
+(checkpoints, schedules), tool calls, a trainer's `update` and `train`, a page's `rollout` without an environment, loss
+scaling in fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model,
+--data or --reward it uses the embedded ones.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -50,32 +51,34 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#        96-127  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       130-160  bundle               Where this bundle and its embedded model, data and rewards lie
-#       163-295  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       298-325  processes            The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       328-345  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       348-380  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       383-395  oracles              Formulas as loops over single tokens, apart from the numerics: what checks …
-#       398-514  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       517-722  trainer              A trainer as the checks see it, and how figures are compared
-#       725-842  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#       845-997  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1000-1183  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1186-1232  loading              Loading a trainer by its path
-#     1235-1334  oracle               The same figures, computed independently
-#     1337-1437  input checks         Checks of what goes in: tokens, template, reward
-#     1440-1712  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1715-1877  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     1880-2020  run                  Loading what is checked, running the checks, the command line
+#        99-130  messages             Errors that a user can fix, each with its exit code, and messages on stderr
+#       133-163  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       166-303  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
+#       306-350  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
+#       353-371  exit codes           How a program ends: errors that a user can fix become a message and an exit code
+#       374-406  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#       409-424  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       427-543  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       546-752  trainer              A trainer as the checks see it, and how figures are compared
+#       755-872  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#      875-1031  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1034-1225  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1228-1274  loading              Loading a trainer by its path
+#     1277-1401  oracle               The same figures, computed independently
+#     1404-1507  input checks         Checks of inputs: tokens, template, reward
+#     1510-1824  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1827-1989  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1992-2132  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
 import copy
+import ctypes
 import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
 import itertools
 import json
 import logging
@@ -209,6 +212,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -297,6 +305,8 @@ def same_value(one: str, other: str) -> bool:
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
+
 
 def lazy_module(name: str):
     """A module that is imported at its first use, so that --help answers at once."""
@@ -325,11 +335,26 @@ def wait_passively() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
+def use_huge_pages() -> None:
+    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+
+    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
+    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    """
+    if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
+        return
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+    if mallopt:
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**26)
+
+
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
 
     What the user has set stays.
 
@@ -337,6 +362,7 @@ def quiet_environment(vllm: bool = False) -> None:
         vllm: samples in this process; its memory pool does not work with segments that grow.
     """
     wait_passively()
+    use_huge_pages()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
     if not vllm and not any(name in os.environ for name in names):
         os.environ[names[0]] = "expandable_segments:True"
@@ -383,12 +409,15 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 # ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
 
 
-def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
-    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float, after=None):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone.
+
+    `after` [B] has the value of what follows a row's last token; nothing does by default.
+    """
     advantages = values * 0
     for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
         r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
-        v.append(0.0)  # nothing comes after the last token
+        v.append(0.0 if after is None else float(after[i]))
         delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
         for t, column in enumerate(columns):
             advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
@@ -398,49 +427,48 @@ def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
 # ----------------------------------------------------------------------- contract (src/programs/selfcheck/contract.py)
 
 CONTRACT = """\
-What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:
+What selfcheck.py needs from a trainer; the rest is up to you. Tensors [B, T] are over prompt and response:
 x[b, t] is about token t. Masks are 1 = keep.
 
 A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
   Config
-      dataclass of all settings; parse_config(argv) -> Config reads them, if the page has that
+      dataclass of all settings; the page's parse_config(argv) -> Config, if any, reads them
   load_models(config) -> models
-      models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher where Config has that; .reference where it has
-      kl_coef, None for 0; .critic where it has gae_lambda: its forward gives logits [B, T, 1], the value of the
+      models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher if Config has teacher; .reference if it has
+      kl_coef (None for 0); .critic if it has gae_lambda: its forward returns logits [B, T, 1], the value of the
       text up to t
   load_rows(config, tokenizer, file) -> rows
       row["prompt_ids"] [int], row["columns"] the line, with "prompt"
   load_reward(spec) -> reward
-      where Config has no environment: reward(rows, completions) -> a float for each
+      where Config has no environment: reward(rows, completions) -> a float or None for each
   load_environment(spec) -> environment
       where Config has environment: what rollout takes; checked with a class that has reset, reply and get_reward
   rollout(config, models, environment, rows) -> (batch, samples, metrics)
-      where Config has environment: a conversation for each row, in their order; an object for each is made by the
-      class of the environment, and answers are sampled by `generate` of the page; batch as of generate, with scores
-      [B]
+      where Config has environment: a conversation for each row, in their order, each with a new object of the
+      environment's class; the page's `generate` samples the answers; batch as generate returns it, with scores [B]
   generate(config, models, prompts, greedy=False) -> batch
       prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; prompts
       end, and completions start, in one column; response_mask is 1 on sampled tokens
   token_logprobs(config, network, batch) -> (logprobs, entropy)
       where Config has no teacher: of logits / temperature, [B, T], with gradient
   response_logits(config, network, batch) -> [N, V]
-      where Config has teacher: logits / temperature that predict the N tokens of response_mask; token_logprobs as
-      above will do
+      where Config has teacher: logits / temperature that predict the N tokens of response_mask; token_logprobs (see
+      above) also works
   accumulate_gradients(config, models, batch, rows)
       adds the gradients of the loss of one minibatch; rows [n] are its indices, config.micro_batch of them a pass
   make_experience(config, models, batch) -> batch
-      where Config has no teacher: batch with scores [B] as well; adds old_logprobs, advantages, with a reference
-      ref_logprobs, with a critic values and returns, [B, T]
+      where Config has no teacher: takes a batch with scores [B]; adds old_logprobs and advantages, with a reference
+      ref_logprobs, with a critic values and returns, [B, T] each
   gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)
-      where Config has gae_lambda: [B, T] each; past tokens outside the mask V and A are carried
-  Used where it has it: update(config, models, optimizer, batch, step), which gives policy_loss (logprobs,
-      old_logprobs, ...) of a minibatch.
-  Fields of its Config: model, data, temperature, max_new_tokens, micro_batch; reward where it has no environment;
-      vf_coef where it has gae_lambda (a critic).
-  Used where it has them: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef,
-      value_clip, max_turns, max_tokens.
-  Used where it has it: check_template(models), which ends the program where the chat template writes earlier turns
-      anew; without it, rollout does.
+      where Config has gae_lambda: [B, T] each; tokens outside the mask carry V and A through
+  Optional: update(config, models, optimizer, batch, step), which calls policy_loss(logprobs, old_logprobs, ...) for
+      a minibatch; of a policy_loss with three parameters, the third advantages, no clip is checked.
+  Required fields of Config: model, data, temperature, max_new_tokens, micro_batch; reward if there is no
+      environment; vf_coef if there is gae_lambda (a critic).
+  Optional fields: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef, value_clip,
+      max_turns, max_tokens.
+  Optional: check_template(models), which ends the program if the chat template rewrites earlier turns; without it,
+      rollout must do so.
 
 A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   UserError
@@ -448,13 +476,13 @@ A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   parse_config(argv) -> config
       settings of a command line, a dataclass with the fields of ppo_train.py
   check_config(config)
-      raises where settings contradict each other
+      raises if settings contradict each other
   start_processes(config) -> device
       the torch device of this process
   settle_precision(config, device)
-      sets config.precision where it is auto
+      sets config.precision if it is auto
   load_tokenizer(config) -> tokenizer
-      that of the model
+      the model's
   load_splits(config, tokenizer) -> (rows, held_out)
       row["prompt"], row["prompt_ids"] and its columns
   load_reward(config) -> reward
@@ -462,11 +490,12 @@ A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   load_models(config, device) -> models
       .policy .critic .reference .tokenizer .eos_ids .pad_id .device
   check_context(config, models, rows)
-      raises where prompt and completion are too long for the model
+      raises if prompt and completion are too long for the model
   batch_rows(rows, config, start, count) -> rows
       prompts of the shuffled stream
   HFEngine(config, models)
-      .generate(prompts, noise) -> [(ids, logprobs)], greedy for None; .sync(); VllmEngine with --rollout_engine vllm
+      .generate(prompts, noise) -> [(ids, logprobs)], greedy if noise is None; .sync(); VllmEngine with
+      --rollout_engine vllm
   collate(samples, pad_id, device) -> batch
       input_ids, attention_mask, response_mask, rollout_logprobs
   make_experience(config, models, samples, kl_coef) -> batch
@@ -474,25 +503,25 @@ A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   autocast(config, device)
       context of mixed precision
   predicting_states(model, batch) -> [B, T, H]
-      entry t is the state after token t - 1
+      entry t is the state after token t - 1, which predicts token t
   token_logprobs(config, model, hidden, batch) -> (logprobs, entropy)
       [B, T] each
   switch_checkpointing(models, on)
-      recomputation of layers on or off
+      switches recomputation of layers
   accumulate_gradients(config, models, batch, rows, scaler)
       adds the gradients of one minibatch
-  Used where it has it: gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns).
-  Used where it has it: update(config, models, optimizer, scaler, batch, step), with make_optimizer(config, models),
-      which gives LOSSES[config.loss] or policy_loss (logprobs, old_logprobs, ...) of a minibatch.
+  Optional: gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns).
+  Optional: update(config, models, optimizer, scaler, batch, step), with make_optimizer(config, models); it calls
+      LOSSES[config.loss] or policy_loss with (logprobs, old_logprobs, ...) of a minibatch.
   With --environment, too:
   load_with_reward(config, tokenizer) -> (environments, reward)
       those of the settings
   make_play_setup(config, tokenizer, end_ids, environments) -> setup
-      raises for a template that cannot be continued
+      raises if the chat template cannot be continued turn by turn
   playable_rows(config, setup, rows, source) -> rows
-      those that fit, as conversations begin
+      those that fit, as their conversations begin
   converse(setup, config, models, engine, reward, rows, noise, timer) -> samples
-      a conversation for each row, in their order, sampled by engine.generate; a sample has what collate takes,
+      a conversation for each row, in their order, sampled by engine.generate; a sample has what collate needs, its
       score, and rewards by name
 """
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
@@ -555,6 +584,7 @@ class Trainer:
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
+    clips() -> (the clips of `own_surrogate` that its policy loss may have, why there are none)
     start_update(batch, models) trains on the batch by the trainer's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
@@ -868,7 +898,7 @@ class ScriptsTrainer(Trainer):
         device = self.device = trainer.start_processes(config)
         trainer.settle_precision(config, device)
         if config.precision == "fp16":
-            say("note: checked in fp32, without the scaling of gradients that fp16 has")
+            say("note: checked in fp32, without fp16's scaling of gradients")
             config = dataclasses.replace(config, precision="fp32")
         self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
@@ -975,6 +1005,10 @@ class ScriptsTrainer(Trainer):
             beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teacher
             known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
         return [Definition("", how, length, **known)], ""
+
+    def clips(self):
+        loss, known = getattr(self.config, "loss", "clip"), {"clip": "token", "gspo": "sequence", "cispo": "weight"}
+        return ([known[loss]], "") if loss in known else ([], f"--loss {loss} has bounds of its own")
 
     def group_of(self, samples: list[dict]):
         how = getattr(self.config, "advantage", "")
@@ -1086,7 +1120,7 @@ class OnePage(Trainer):
         if not self.plays:
             return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return batch["scores"].tolist(), {}
+        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
 
     def guard(self) -> None:
         """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
@@ -1172,6 +1206,14 @@ class OnePage(Trainer):
         teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
         return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
 
+    def clips(self):
+        own = getattr(self.module, "policy_loss", None)
+        if own and len(inspect.signature(own).parameters) < 4:
+            return [], "policy_loss takes no bound: no clip"
+        if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
+            return ["token", "sequence", "weight_5"], ""
+        return [], "no clip_eps_low and clip_eps_high: no clip"
+
     def group_of(self, samples: list[dict]):
         if "group_size" not in self.fields:
             return [], "advantages are not of groups"
@@ -1191,7 +1233,7 @@ def load_trainer(file: str) -> Trainer:
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
-        f"got trainer {file!r}, which is no Python file; expected TRAINER.py first, then its flags; "
+        f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
         "try scripts/ppo_train.py",
     )
     module = import_file(path)
@@ -1283,15 +1325,40 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-def own_policy_gradients(s: Trainer, batch: dict, definition: Definition) -> list:
-    """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
+def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
+    """max(-A ratio, -A clip(ratio, 1 - low, 1 + high)) of a completion, [n]; at most -A dual_clip where A < 0.
+
+    `clip` says whose ratio it is: token, or sequence, as in GSPO (arXiv 2507.18071, eq. 13); or weight, where the
+    clipped ratio is a constant weight of the log-prob, as in CISPO (arXiv 2506.13585, eq. 4); weight_5 has the bound 5.
+    """
+    import torch
+
+    config, log_ratio = s.config, logprobs - old_logprobs
+    log_ratio = log_ratio.mean().detach() + logprobs - logprobs.detach() if clip == "sequence" else log_ratio
+    ratio, dual_clip = log_ratio.exp(), getattr(config, "dual_clip", 0.0)
+    low, high = torch.full_like(ratio, 1 - config.clip_eps_low), torch.full_like(ratio, 1 + config.clip_eps_high)
+    bounded = torch.minimum(torch.maximum(ratio, low), high)
+    if clip in ("weight", "weight_5"):
+        return -advantages * (bounded if clip == "weight" else ratio.clamp(max=5)).detach() * logprobs
+    loss = torch.maximum(-advantages * ratio, -advantages * bounded)
+    limited = torch.minimum(loss, -advantages * dual_clip) if dual_clip else loss
+    return torch.where(advantages < 0, limited, loss)
+
+
+def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
+    """Gradients of the policy loss by its definition, with the batch's advantages as constants.
+
+    Without `clip` the old log-probs are the current ones; else it is the clip of `own_surrogate`.
+    """
     mask = responses(batch, s.probes)
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
-        ratio = (logprobs - logprobs.detach()).exp()
         loss = own_divergence(s, sample, definition) - definition.entropy_coef * entropy.sum()
         if "advantages" in batch:
-            loss = loss - (batch["advantages"][i, mask[i]].detach() * ratio).sum()
+            advantages = batch["advantages"][i, mask[i]].detach()
+            old = batch["old_logprobs"][i, mask[i]].detach() if clip else logprobs.detach()
+            unclipped = -advantages * (logprobs - old).exp()
+            loss = loss + (own_surrogate(s, logprobs, old, advantages, clip) if clip else unclipped).sum()
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
@@ -1343,7 +1410,7 @@ ANSWER = "Yes"  # text of the assistant turns rendered here
 def special_tokens(s: Trainer):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
 
-    Try: make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to
+    Try: use this checkpoint's pad, end tokens and tokenizer; if a turn ends with another token, add that to
         eos_token_id in the model's generation config.
     """
     tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
@@ -1380,7 +1447,7 @@ def turn_end(tokenizer) -> list[int]:
 def template_ends_at_generation(s: Trainer):
     """The ids of a prompt are those of prompt + answer up to where the answer starts.
 
-    Try: encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes
+    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
         before an assistant's text (no space at its end).
     """
     tokenizer = s.models.tokenizer
@@ -1414,16 +1481,19 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
 
 @check(moved=False)
 def reward_answers(s: Trainer):
-    """The reward functions answer for samples of the untouched policy.
+    """The reward functions score samples of the untouched policy.
 
-    Try: mend the reward function named here: one finite number or None per completion.
+    Try: fix the reward function named here: one finite number or None per completion.
     """
     if s.reward is None and not s.plays:
         return None, "no reward: nothing is scored"
     samples, _ = s.sampled()
     scores, parts = s.scores(samples)
-    finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
-    text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
+    paid = [score for score in scores if score is not None]
+    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
+    text = f"{len(paid)} scores"
+    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
+    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
     for name, values in parts.items():
         known = [value for value in values if value is not None]
         text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
@@ -1440,6 +1510,7 @@ INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
 # ----------------------------------------------------------- numeric checks (src/programs/selfcheck/numeric_checks.py)
 
 GAMMA, LAMBDA = 0.9, 0.8
+BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
 # holes in two rows, pads on either side
 RESPONSES = (
     (0, 0, 1, 1, 1, 1, 1, 1, 1),
@@ -1473,7 +1544,7 @@ def gae_formula(s: Trainer):
 
 @check()
 def value_loss_gradient(s: Trainer):
-    """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole.
+    """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
 
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
@@ -1645,8 +1716,8 @@ def greedy_differences(s: Trainer) -> int:
 def accumulation(s: Trainer):
     """Gradients depend neither on the micro-batches nor on the pieces in which the output layer sees tokens.
 
-    Try: divide every micro-batch by the tokens and completions of the whole minibatch, not by its own; let every piece
-        of chunked log-probs see its own rows and targets, and the gradient of all of them.
+    Try: divide every micro-batch by the tokens and completions of the whole minibatch, not by its own; give every piece
+        of chunked log-probs its own rows and targets, and add up the gradients of all pieces.
     """
     batch = s.settled()
     gap, _ = apart(*(s.gradients(batch, **s.per_pass(rows)) for rows in (1, ALL_ROWS)))
@@ -1657,26 +1728,66 @@ def accumulation(s: Trainer):
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
-    Try: compute the experience under torch.no_grad() and give the policy loss advantages that are constants; a loss
-        that is meant to be another than those of the papers fails here too.
+    Try: compute the experience under torch.no_grad() and give the policy loss constant advantages; a loss that
+        deliberately differs from those of the papers fails here too.
     """
     graphs = {name for name, x in s.experience().items() if x.requires_grad}
     if graphs:
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
-    batch = s.settled()
+    if not s.definitions()[0]:
+        return None, s.definitions()[1]
+    worst, ratio, definition, _ = nearest(s, s.settled(), s.definitions()[0])
+    text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
+    return worst <= s.limits[1], text + f" ({definition.name})" * bool(definition.name)
+
+
+def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:
+    """(relative difference, ratio of the lengths, definition, clip) nearest to the trainer's policy gradient."""
     gradients = s.gradients(batch, **({"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}))[:1]
-    definitions, reason = s.definitions()
-    if not definitions:
-        return None, reason
-    comparisons = []  # (relative difference, ratio of the lengths, name of the definition)
-    for d in definitions:
-        expected = own_policy_gradients(s, batch, d)
-        comparisons.append((*apart(gradients, expected), d.name))
+    comparisons = []
+    for clip, d in itertools.product(clips, definitions):
+        comparisons.append((*apart(gradients, own_policy_gradients(s, batch, d, clip)), d, clip))
         if comparisons[-1][0] <= s.limits[1]:
             break
-    worst, ratio, name = min(comparisons)
+    return min(comparisons, key=lambda comparison: comparison[0])
+
+
+@check()
+def policy_clip(s: Trainer):
+    """Off the old policy, the policy gradient is that of the clipped loss.
+
+    Try: max(-A ratio, -A clip(ratio, 1 - clip_eps_low, 1 + clip_eps_high)), ratio = exp(logprobs - old_logprobs); a
+        loss that deliberately differs fails here too: leave it out by --leave_out policy_clip.
+    """
+    definitions, reason = s.definitions()
+    clips, reason = s.clips() if definitions else ([], reason)
+    batch = s.settled()
+    if not clips or not {"advantages", "old_logprobs"} <= {*batch}:
+        return None, reason or "no advantages or old log-probs"
+    worst, _, definition, _ = nearest(s, batch, definitions)
+    if worst > s.limits[1]:
+        return None, "without a clip the gradient is none of the definitions' either"
+    usual, s.config = s.config, dataclasses.replace(s.config, clip_eps_low=BOUNDS[0], clip_eps_high=BOUNDS[1])
+    try:
+        worst, ratio, _, clip = nearest(s, off_policy(s, batch), [definition], clips)
+    finally:
+        s.config = usual
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
-    return worst <= s.limits[1], text + f" ({name})" * bool(name)
+    return worst <= s.limits[1], f"{text}: clip of the {clip}, clip_eps {BOUNDS}, old log-probs {MOVES} away"
+
+
+def off_policy(s: Trainer, batch: dict) -> dict:
+    """The batch with old log-probs on all sides of the clip, each with advantages of both signs."""
+    import torch
+
+    places, generator = responses(batch, s.probes), torch.Generator().manual_seed(0)
+    batch = batch | {name: batch[name].clone() for name in ("advantages", "old_logprobs")}
+    count = int(places.sum())
+    moves = torch.tensor(MOVES)[torch.randint(len(MOVES), (count,), generator=generator)]
+    signs = torch.randint(2, (count,), generator=generator) * 2.0 - 1
+    batch["old_logprobs"][places] -= moves.to(batch["old_logprobs"])
+    batch["advantages"][places] = (signs * (0.5 + torch.rand(count, generator=generator))).to(batch["advantages"])
+    return batch
 
 
 @check()
@@ -1708,6 +1819,7 @@ NUMERIC_CHECKS = (
     padding,
     accumulation,
     advantages_detached,
+    policy_clip,
     prompt_gradient,
 )
 
@@ -1739,7 +1851,7 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
     if not record.turns:
-        raise ValueError("the trainer sampled nothing by the sampler that it is checked with; see --contract")
+        raise ValueError("the trainer did not sample with the sampler under test; see --contract")
     if len(scores) != PLAYED:
         raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
     names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
@@ -1756,7 +1868,7 @@ def broken_turn(s: Trainer, row: Row) -> str:
     """How a conversation of the batch departs from what was sampled; "" where it does not."""
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
-        return "it holds no word of its conversation: what reset returns is to stand after the prompt"
+        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
     for i, turn in enumerate(turns, 1):
         expected = turn.prompt + turn.ids
         follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
@@ -1768,16 +1880,16 @@ def broken_turn(s: Trainer, row: Row) -> str:
         one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
         text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
         same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded anew" * same
+        return text + "; the text is the same: it was encoded again" * same
     return ""
 
 
 @turn_check
 def turn_ids(s: Trainer):
-    """Ids that were sampled stay in place, in the next turn's prompt and in the batch.
+    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
 
-    Try: append the ids that were sampled to those before them, and what the chat template has between two answers after
-        them; neither decode and encode an answer, nor render the conversation anew.
+    Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
+        and encode an answer, nor render the conversation again.
     """
     (record, rows), tokenizer = played(s), s.models.tokenizer
     faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
@@ -1785,10 +1897,10 @@ def turn_ids(s: Trainer):
         return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
     answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
-        return None, "no conversation has a second answer: the trainer's limits allow one"
+        return None, "no conversation has a second answer: the trainer's limits allow only one"
     odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
     text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {odd} of them, encoded anew, are other ids"
+    return True, f"{text}; {odd} of them differ if encoded again"
 
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
@@ -1805,33 +1917,33 @@ def mask_faults(s: Trainer, row: Row) -> list[str]:
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    return faults or [f"right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
+    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
 
 
 @turn_check
 def turn_mask(s: Trainer):
-    """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob.
+    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
 
-    Try: let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what
-        tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too.
+    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
+        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
     """
     _, rows = played(s)
     if any(broken_turn(s, row) for row in rows):
-        return None, "what was sampled cannot be found in the batch: see turn_ids"
+        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
     by_row = [mask_faults(s, row) for row in rows]
     if any(by_row):
         said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
         return False, "response_mask: " + "; ".join(said)
     count = sum(sum(row.mask) for row in rows)
-    return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
+    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
 
 
 @turn_check
 def turn_rewards(s: Trainer):
-    """A return that changes, changes the score of its own conversation and no other.
+    """A changed return changes the score of its own conversation and of no other.
 
-    Try: ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the
-        order of the batch.
+    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
+        in the order of the batch.
     """
     (record, usual), faults = played(s), []
     for paid in range(PLAYED):
@@ -1845,7 +1957,7 @@ def turn_rewards(s: Trainer):
             faults.append(f"of conversation {paid}: score {names} changes with its return")
     if record.early:
         early = ", ".join(map(str, sorted(record.early)))
-        faults.append(f"conversation {early}: asked for the return before its last answer was heard")
+        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
 
@@ -1864,13 +1976,13 @@ def turn_state(s: Trainer):
     for number, said in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
-            faults.append(f"conversation {number} is told what is said in {', '.join(map(str, sorted(strangers)))}")
+            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
         others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*said}]
         if others:
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
         elif len(said) != len(heard):
-            faults.append(f"of {len(said)} answers of conversation {number} its environment heard {len(heard)}")
+            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(said)} answers")
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
@@ -1990,7 +2102,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    own = "checks that are not for your method, such as group_advantages for a baseline that is not the group's mean"
+    own = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)

@@ -13,15 +13,15 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
     train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
     verl_reward.py               the weighted sum of FILE.py:function*weight, as our trainers score
-    verl_hooks.py                the reward manager that asks it, a replay buffer that ends the run when a rollout or a
+    verl_hooks.py                the reward manager that calls it, a replay buffer that ends the run when a rollout or a
                                  reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
-                                 YAML file selects it, and the environment's own file lies in environment/
-    job.json, settings.json      what these modules are told; the settings and overrides of the run
+                                 YAML file selects it, and environment/ has the environment's own file
+    job.json, settings.json      what these modules read; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
-that verl dropped or ignores, with their replacements, TRAPS the overrides that would undo a setting or a guard.
+FIXED lists settings that verl cannot express (an error), IDLE_IN_VERL those without effect there, TODAY the keys that
+verl dropped or ignores and what to write instead, TRAPS the overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -39,63 +39,67 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       155-160  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#       163-208  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       211-251  bundle            Where this bundle and its embedded model, data and rewards lie
-#       254-409  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       412-644  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       647-665  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       668-994  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
-#      997-1214  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1217-1329  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1332-1568  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1571-1789  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1792-1901  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1904-1940  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     1943-1974  prompts           Prompts as token ids, for training and held out
-#     1977-1994  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1997-2084  verl keys         Keys of verl's configuration: all of today's, and what older guides have
-#     2087-2323  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
-#     2326-2400  extracts          The part of a Python file that some of its names need, as a file of its own
-#     2403-2615  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2618-2878  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2881-3176  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3179-3333  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3336-3562  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3565-3705  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3708-3770  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3773-4028  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     4031-4185  conversations     The record of a conversation with an environment, and what the environment says in it
-#     4188-4325  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4328-4507  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4510-4618  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4621-4627  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4630-4711  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4714-4759  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4762-4862  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     4865-5133  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5136-5219  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5222-5247  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5250-5431  memory            The memory that a run will need, from the shape of its networks
-#     5434-5441  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5444-5547  names             What verl calls each setting, and what it refuses or ignores
-#     5550-5650  settings          Settings, and hardware by name
-#     5653-6022  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     6025-6092  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6095-6172  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6175-6274  data              Rows as verl reads them
-#     6277-6365  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6368-6615  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
-#     6618-6864  overrides         Our settings as verl's overrides
-#     6867-7015  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7018-7103  memory            Memory of one GPU, and sizes that do not divide
-#     7106-7326  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7329-7469  job folder        The folder of a job: data, rewards, an environment, settings
-#     7472-7615  checks            --check: what can be found out before a run
-#     7618-7891  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     7894-8117  export            --export: a job as four files that need neither this script nor its bundle
-#     8120-8212  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8215-8266  command           The command line
+#       162-167  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#       170-253  messages          Errors that a user can fix, each with its exit code, and messages on stderr
+#       256-296  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       299-459  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       462-694  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       697-747  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#      750-1116  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1119-1166  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1169-1386  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1389-1502  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1505-1750  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1753-1825  stated answers    Where a text states its final answer: marks and phrases in six languages, and the …
+#     1828-1963  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1966-2239  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2242-2351  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2354-2390  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2393-2426  prompts           Prompts as token ids, for training and held out
+#     2429-2446  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2449-2550  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     2553-2591  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     2594-2830  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     2833-2907  extracts          Extract the part of a Python file that some of its names need
+#     2910-3122  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     3125-3385  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3388-3683  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3686-3840  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3843-4069  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     4072-4212  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     4215-4277  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4280-4535  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4538-4692  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4695-4834  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4837-5016  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     5019-5132  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5135-5141  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5144-5225  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5228-5273  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5276-5378  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5381-5648  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5651-5734  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5737-5762  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5765-5954  memory            The memory that a run will need, from the shape of its networks
+#     5957-5964  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5967-6071  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6074-6174  settings          Settings, and hardware by name
+#     6177-6614  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6617-6685  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6688-6769  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6772-6869  data              Rows as verl reads them
+#     6872-6960  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     6963-7210  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7213-7464  overrides         Our settings as verl's overrides
+#     7467-7615  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7618-7712  memory            Memory of one GPU, and sizes that do not divide
+#     7715-7935  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     7938-8078  job folder        The folder of a job: data, rewards, an environment, settings
+#     8081-8190  checks            --check: everything that can be verified before a run
+#     8193-8467  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8470-8691  export            --export: a job as four files that need neither this script nor its bundle
+#     8694-8786  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8789-8836  command           The command line
 
 import argparse
 import ast
@@ -108,6 +112,7 @@ import csv
 import ctypes
 import dataclasses
 import difflib
+import errno
 import functools
 import gc
 import gzip
@@ -120,11 +125,13 @@ import json
 import locale
 import logging
 import math
+import numbers
 import operator
 import os
 import queue
 import random
 import re
+import reprlib
 import runpy
 import shlex
 import shutil
@@ -143,7 +150,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -175,12 +182,50 @@ class RewardError(UserError):
     code = 3
 
 
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
 class RowFlaw(UserError):
     """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
         self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
 
 
 def need(condition, message: str) -> None:
@@ -300,6 +345,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -619,7 +669,7 @@ def check_trainer(config: BaseConfig) -> None:
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
-        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
     )
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
@@ -665,11 +715,44 @@ def lazy_module(name: str):
 torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+        return 0, 1
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return world()[1] > 1
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 NAMED = ast.Name | ast.Attribute
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+DEFS = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = DEFS | ast.Lambda
 OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
 MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
@@ -724,7 +807,7 @@ class PythonSource:
                 self.notebook = json.loads(text)
                 self.cells = [c for c in self.notebook["cells"] if c["cell_type"] == "code"]
             except (ValueError, LookupError, TypeError) as error:
-                got = f"got {name}, which is no notebook ({error})"
+                got = f"got {name}, which is not a notebook ({error})"
                 raise UserError(f"{got}; expected one; try it in Jupyter") from None
             sources = ["".join(cell["source"]) for cell in self.cells]
             self.text, shown = "\n".join(sources), "\n".join(map(without_magics, sources))
@@ -806,23 +889,40 @@ class PythonSource:
         names = {name for node in self.nodes for name in names_changed_by(node)}
         return names - {*self.imports, *self.definitions}
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
-        """What a name stands for where it is read; None where that depends on what runs before."""
-        inner: ast.AST = node
+    def binder(self, name: str, place: ast.AST) -> ast.AST | None:
+        """The statement, loop or function that binds a name where it is read; None if there is none."""
+        inner = place
         while here := self.parents.get(inner):
             body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
             for statement in reversed(body[: body.index(inner)]):
-                if node.id in bindings(statement):
-                    return assigned_to(statement, node.id)
-            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
-                return None
+                if name in bindings(statement):
+                    return statement
+            if isinstance(here, ast.For | ast.While) and name in bindings(here):
+                return here
             if isinstance(here, FUNCTIONS) and inner is not here.args:
-                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
-                    return self.passed(here, node.id)
-                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
-                    return None
+                if any(name in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return here
             inner = here
-        return self.constants.get(node.id)
+        return None
+
+    def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
+        """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
+        first, last = sorted(x.lineno for x in (old, new))
+        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
+        others = {name for x in between for name in names_changed_by(x)}
+        if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
+            others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """The value of a name where it is read; None if it depends on what runs before."""
+        binder = self.binder(node.id, node)
+        if binder is None:
+            return self.constants.get(node.id)
+        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
+            return self.passed(binder, node.id)
+        return assigned_to(binder, node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -880,26 +980,48 @@ class PythonSource:
             pass
         return node
 
+    def is_object(self, node: ast.expr, made: ast.expr) -> bool:
+        """Whether an expression is the object that another makes, or that a name of the same function stands for."""
+        if isinstance(made, NAMED) and isinstance(node, NAMED):  # made at run time
+            return self.code(node) == self.code(made) and self.around(node, DEFS) is self.around(made, DEFS)
+        return self.origin(node) is made
+
+    @cached_property
+    def stores(self) -> list[tuple[ast.expr, str | None]]:
+        """Attributes and items that are set or deleted, each with its name where the statement is `x.name = value`."""
+        stores = []
+        for node in [x for x in self.nodes if isinstance(x, ast.Attribute | ast.Subscript)]:
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+            is_alone = getattr(self.parents[node], "targets", None) == [node] and isinstance(node.ctx, ast.Store)
+            if not isinstance(node.ctx, ast.Load):
+                stores.append((node, name if is_alone and isinstance(name, str) else None))
+        return stores
+
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
         found = []
-        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
-            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
-            if isinstance(name, str) and self.origin(target.value) is made:
+        for target, name in self.stores:
+            if name and self.is_object(target.value, made):
+                statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+                block = self.parents[statement]
+                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
+                place = self.span(statement)
+                found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
         return found
 
+    def blocks(self, node: ast.AST) -> list[ast.AST]:
+        """All nodes around a node."""
+        return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
+
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
-        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        """`setattr(config, …)`, `vars(config).update(…)`, `config.x += 1`, `d[key] = …` on the object that is made."""
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
-        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
-        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
+        objects += [(target, target.value) for target, name in self.stores if not name]
+        parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
+        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -992,6 +1114,56 @@ def names_changed_by(node: ast.AST) -> list[str]:
     while isinstance(place, ast.Attribute | ast.Subscript):
         place = place.value
     return [place.id] if isinstance(place, ast.Name) else []
+
+
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
+
+
+def exit_code(
+    run,
+    mend: str = "fix it and try --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    if isinstance(error, Exception) and is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
+    if isinstance(error, KeyboardInterrupt):
+        say(stopped)
+        if __name__ == "__main__":  # threads and pools of a reward may never end
+            end_at_once(130)
+        return 130
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -1320,7 +1492,8 @@ def is_dialogue(text) -> bool:
 
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
+    marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -1549,6 +1722,13 @@ def prompt_of(row: dict, column: str, where: str):
     return row[column]
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -1563,30 +1743,261 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
+# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
+
+_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_IS = (
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
+    r"|[:：=]|\n)"
+)
+_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
+    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
+    "ans": r"\bans(?:wer)?",
+}
+_MARKS = {
+    **{
+        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        for word, noun in _ANSWERS.items()
+    },
+    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
+    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
+    **{
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項")
+    },
+    **{
+        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
+        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
+        for word in ("选", "選")
+    },
+    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    "####": r"(?<!#)####(?!#)[ \t*_]*",
+}
+_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+_IS_RIGHT = (
+    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
+    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
+)
+_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
+    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_BEFORE = re.compile(
+    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
+    r"|(?:所以|因此)[，,]?)+"
+)
+
+
+@functools.lru_cache(256)
+def _any_of(words: tuple[str, ...]) -> re.Pattern:
+    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
+
+
+def marks(text: str) -> Iterator[re.Match]:
+    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    lower = text.lower()
+    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+
+
+def has_mark(text: str) -> bool:
+    """Whether a text states an answer by a mark or phrase."""
+    return next(marks(text), None) is not None
+
+
+def without_words(answer: str) -> str:
+    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
+    short = answer[start.end() if start else 0 : end.start() if end else None]
+    return short if short.strip(" \t\n*_") else answer
+
+
+# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
+
+HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
+HEADING = re.compile(
+    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
+    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
+)
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
+SENTENCE_END = re.compile(
+    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
+)
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
+# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+LEAD = re.compile(
+    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
+)
+NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![a-z])\s*"
+    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
+)
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
+
+
+def is_heading(text: str, mark: re.Match) -> bool:
+    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    if mark[0][0] != "#":
+        return False
+    line, _, below = text[mark.start() + 4 :].partition("\n")
+    line = line.strip(" \t*_")
+    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
+    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
+
+
+def marked_gold(text: str) -> str:
+    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    text = text.rpartition("</think>")[2]
+    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
+    return (answers[-1] if answers else stated_gold(text) or text).strip()
+
+
+def stated_gold(text: str) -> str | None:
+    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+
+    None where a box is cut off; the last one where a line states several.
+    """
+    tagged = text.rstrip().removesuffix("</answer>")
+    if "<answer>" in tagged and tagged != text.rstrip():
+        return tagged.rpartition("<answer>")[2].strip()
+    *above, line = re.split("\n|</think>", text.strip())
+    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
+    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    said = next(filter(None, (statement(line, mark) for mark in found)), None)
+    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
+    return None if boxes is None else [said, *boxes][-1]
+
+
+def is_prose(line: str, mark: re.Match, above: str) -> bool:
+    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    before, after = line[: mark.start()], line[mark.end() :].rstrip()
+    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
+    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
+
+
+def statement(line: str, mark: re.Match) -> str | None:
+    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+
+    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    """
+    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+        return None
+    words = 0 if VALUE.fullmatch(said) else count_words(said)
+    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+
+
+def count_words(answer: str) -> int:
+    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
+    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
+
+
+def boxes_in(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := BOX.search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in BRACE.finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def accepted(gold) -> list:
+    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+
+    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
+    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
+    """
+    if not isinstance(gold, list | tuple):
+        return [gold]
+    if is_matrix(gold):
+        return [json.dumps(gold, default=str)]
+    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
+    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
+    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
+
+
+def is_matrix(value) -> bool:
+    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
+    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
+    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
+
+
+def is_program(text: str) -> bool:
+    """Whether a text is Python source that does something."""
+    try:
+        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1600,6 +2011,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -1610,14 +2040,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -1688,6 +2116,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -1728,59 +2171,66 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
-def warn_odd_answers(source: str, rows: list[dict]) -> None:
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, total, ends = Counter(), len(asked), 0
-    warn_odd_answers(source, [row for row, _ in asked])
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
-    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
-    if ends:
-        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
-    if answered:
-        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    found = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+    )
+    for flags, what in found:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {what}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
@@ -1944,10 +2394,12 @@ def overlap_metric(rows: list[dict]) -> dict[str, int]:
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -2024,11 +2476,15 @@ TODAY = {
         (GONE, "leaving it out"),
     ),
     f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
-    "reward_model": (IGNORED, "the section reward"),
+    "reward_model": (IGNORED, "the section reward, whose model vLLM or SGLang serves"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
     "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
     "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    **{
+        f"reward_model.{name}": (IGNORED, f"reward.reward_model.{name}")
+        for name in ("rollout", "enable_resource_pool", "n_gpus_per_node", "nnodes")
+    },
     "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
     "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
     "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
@@ -2041,20 +2497,30 @@ TODAY = {
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
     "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
     "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
+    "data.datagen": (GONE, "a data set class of your own: data.custom_cls.path and name"),
     **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
     "data.reward_fn_key": (IGNORED, "the column data_source"),
     "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
     f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
     f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
     f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.multi_turn.completion_callback": (GONE, "an agent loop of your own"),
+    **dict.fromkeys(
+        (f"{ROLLOUT}.skip", f"{ROLLOUT}.skip_rollout", f"{ROLLOUT}.skip_dump_dir"),
+        (GONE, "the section skip.rollout, whose steps are a list"),
+    ),
     f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
     f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ROLLOUT}.name=sglang_async": ("refuses it at the start", f"{ROLLOUT}.name=sglang"),
     f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
     f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
     f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
     "critic.model.fsdp_config": (GONE, "critic.fsdp"),
     "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.remove_previous_ckpt_in_save=true": (
+        GONE,
+        "trainer.max_actor_ckpt_to_keep=1 and trainer.max_critic_ckpt_to_keep=1",
+    ),
     "trainer.balance_batch=false": (IGNORED, "leaving it out"),
     "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
     "ray_init": (GONE, "ray_kwargs.ray_init"),
@@ -2082,6 +2548,47 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
+
+
+# --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
+
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
+COUNTS = (  # what is computed with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
+
+
+def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
+    """Compose verl's configuration from {override: origin}: (configuration or None, a finding if Hydra refuses one)."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
+    try:
+        for text, source in overrides.items():
+            got = f"{text} (from {source})"
+            OverridesParser.create().parse_override(text)
+        got = "overrides"
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose(name, overrides=[*overrides]), []
+    except (HydraException, ValueError) as error:
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+
+
+def missing_values(composed) -> list[str]:
+    """Keys without a value, and counts that are no integers."""
+    from omegaconf import OmegaConf
+
+    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
+    if missing:
+        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
+    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 # ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
@@ -2361,8 +2868,8 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use."""
-    wanted, seen, kept = [*names], set(), set()
+    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
+    wanted, seen, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -2791,7 +3298,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -2844,7 +3351,7 @@ def weight_of(spec: str) -> float:
         weight = float(text or 1.0)
     except ValueError:
         expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
-        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
 
@@ -3172,7 +3679,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
         return scores, parts
 
 
@@ -3180,7 +3687,7 @@ class Reward:
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
+HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 class EnvironmentFault(UserError):
@@ -3828,7 +4335,7 @@ class TurnBridge:
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
@@ -3923,10 +4430,10 @@ class TurnBridge:
             seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
             for part in (thinks, visible):
                 if "".join(part.split()) not in "".join(said.split()):
@@ -4060,7 +4567,7 @@ class Conversation:
     turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
     score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
     calls: int = 0  # of tools, those that cannot be read included
-    failures: int = 0  # calls that came to an error
+    failures: int = 0  # calls that ended in an error
     seconds: float = 0.0  # in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself
@@ -4213,7 +4720,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with the text that reset appends; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
@@ -4309,7 +4816,9 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is not None:
+        if conversation.score is None:  # not applicable, whatever its turns earned
+            conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
+        else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
@@ -4580,7 +5089,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -4616,6 +5125,11 @@ def open_tokenizer(config: BaseConfig, **options):
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
@@ -4662,7 +5176,7 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
     (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
@@ -4826,10 +5340,12 @@ def check_algorithm(config: BaseConfig) -> None:
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
+    need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
     ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected k1, which is exact, or --kl_in loss")
     gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
     below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
@@ -4882,9 +5398,7 @@ class RunSettings(BaseConfig):
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
-    )
+    reward_retries: int = setting(2, "retries after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True)
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -4898,17 +5412,17 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+        "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
@@ -4961,7 +5475,7 @@ class RolloutSettings(TrainerSettings):
     # model and data
     score_while_sampling: str = setting(
         "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        "call slow rewards while others are sampled; samples: those that score each alone; groups: all, by group",
         ["never", "samples", "groups"],
     )
     # rollout
@@ -4971,7 +5485,7 @@ class RolloutSettings(TrainerSettings):
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    reuse_prefill: bool = setting(True, "hf runs equal prompts once, and of a turn only its new part", free=True)
     decode_graphs: bool = setting(
         False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
     )
@@ -4981,8 +5495,8 @@ class RolloutSettings(TrainerSettings):
     # algorithm: sampler and trainer that disagree
     mismatch: str = setting(
         "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
+        "loss weights w = trainer/sampler probability; tis: per token, at most mismatch_high; icepop: per token, 0 "
+        "outside the bounds; seq_mask: per sequence, 0 outside; auto: tis with vllm, else none",
         ["auto", "none", "tis", "icepop", "seq_mask"],
     )
     mismatch_low: float = setting(0.5, "lower bound of w")
@@ -4997,13 +5511,13 @@ class RolloutSettings(TrainerSettings):
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
     micro_batch_tokens: int = setting(
         8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "to save time, networks run a group's prompt once and no pads, and hf keeps it once", free=True
+        True, "to save time, networks run a group's prompt once and no pads, and hf stores it once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -5041,14 +5555,14 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
+        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
         0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -5056,13 +5570,13 @@ class PolicySettings(RolloutSettings):
     )
     turn_baseline: str = setting(
         "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        "group estimators compare whole conversations, or each turn with the group's others that reached it",
         ["conversation", "turn"],
     )
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    algorithm: str = setting("ppo", "preset for the settings below that you leave out", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
@@ -5071,26 +5585,25 @@ class PolicySettings(RolloutSettings):
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        "k3_ratio in the loss and k1 in the reward are exact; of the others, see references/rl_algorithms.md",
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    missing_eos_penalty: float = setting(None, "subtracted from the score of a completion without end token")
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
     keep_between: list[str] = setting(
         [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
+        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
+        "ten",
         several=True,
     )
     max_oversampling: float = setting(
-        1.0, "most groups to sample per missing group in a round; the share of groups kept lately decides how many"
+        1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -5101,19 +5614,21 @@ class PolicySettings(RolloutSettings):
     whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
     clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
     clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    dual_clip: float = setting(
+        None, "largest ratio that counts where the advantage is negative; dppo: everywhere (0: off)"
+    )
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for other advantages", positive=True)
     cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
     cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
     cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic: str = setting("separate", "separate backbone, or a value head on the policy's", ["separate", "shared"])
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    value_clip: float = setting(0.2, "bound on a value's change from its old value (0: off)")
     vf_coef: float = setting(0.5, "weight of the value loss")
     # optimization
     critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
@@ -5395,6 +5910,14 @@ def layer_transient(model: DecoderShape, run: PassShape) -> float:
     return max(mlp, scores - mlp_activations(model, run))
 
 
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
 def layer_weights(model: DecoderShape) -> int:
     """Weights of the linear layers of one decoder layer, routed experts apart."""
     inner = model.shared_inner if model.experts else model.inner
@@ -5480,7 +6003,8 @@ OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into v
 
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 OPTIM = f"{ACTOR}.optim"
-COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
+COMPUTE, WEIGHT_DTYPE = "mixed_precision.param_dtype", "model_dtype"  # below a part that FSDP shards
+ATTENTION = f"{MODEL}.override_config.attn_implementation"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
 POLICY_LOSS = f"{ACTOR}.policy_loss"
 
@@ -5594,7 +6118,7 @@ class Config(PolicySettings):
     overrides: str = setting("", "FILE of hand-written overrides, KEY=VALUE per line, for --check to validate")
     from_trl: str = setting(
         "",
-        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; what is lost is reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
@@ -5657,21 +6181,26 @@ ONLY_GIVEN = set(
     "bf16 fp16 gradient_checkpointing save_total_limit vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
 )
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
-ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+READ = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "peft_config"}  # arguments of GRPOTrainer
 AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
-# of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
+MISMATCH_OF_TRL = {  # vllm_importance_sampling_mode -> mismatch
+    "sequence_mask": "seq_mask",
+    "token_mask": "icepop",
+    **dict.fromkeys(("token_truncate", "sequence_truncate"), "tis"),
+}
+# of the machine or the log; verl has the model's tokenizer
 OF_THE_MACHINE = set(
     "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print tf32 "
     "use_cpu gradient_checkpointing_kwargs save_strategy save_only_model eval_strategy per_device_eval_batch_size "
-    "use_vllm vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
-    "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
-    "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
+    "vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp fsdp_config "
+    "ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level "
+    "resume_from_checkpoint GRPOTrainer.processing_class LoraConfig.task_type".split()
 )
-BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
+LOADING = {"dtype", "torch_dtype", "attn_implementation"}  # of model_init_kwargs: settings of the job decide
 
 
 class Readings(dict):
@@ -5775,6 +6304,30 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
+def precision(t: dict) -> str | None:
+    """Of the flags that the file gives: TRL computes in bf16 unless one of them says otherwise."""
+    given = {name: t[name] for name in ("fp16", "bf16") if name in t}
+    return "fp16" if given.get("fp16") else {True: "bf16", False: "fp32"}.get(given.get("bf16"))
+
+
+def mismatch(t: dict) -> str:
+    """TRL corrects only where vLLM samples."""
+    if not (t["use_vllm"] and t["vllm_importance_sampling_correction"]):
+        return "none"
+    mode, modes = t["vllm_importance_sampling_mode"], ", ".join(MISMATCH_OF_TRL)
+    need(mode in MISMATCH_OF_TRL, f"got vllm_importance_sampling_mode {mode!r}; expected one of {modes}")
+    return MISMATCH_OF_TRL[mode]
+
+
+def mismatch_bounds(t: dict) -> tuple[float | None, float | None]:
+    """(lower, upper); TRL's are None where there is none, and `cap` is the upper one's old name."""
+    if mismatch({**t}) == "none":
+        return None, None
+    lower, cap = t["vllm_importance_sampling_clip_min"], "vllm_importance_sampling_cap"
+    upper = t[cap] if t.get(cap) is not None else t["vllm_importance_sampling_clip_max"]
+    return None if mismatch({**t}) == "tis" else lower or 1e-9, OFF if upper is None else upper
+
+
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
@@ -5782,13 +6335,15 @@ def lora_rank(t: dict) -> int | None:
     return t["LoraConfig.r"] if "LoraConfig.r" in t else None
 
 
-def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones."""
-    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear":
-        return []
-    targets = t["LoraConfig.target_modules"]
-    listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
-    return [f"{MODEL}.target_modules={listed}"]
+def overrides(t: dict) -> list[str]:
+    """What verl expresses and no setting of ours does."""
+    lines, targets = [] if t["shuffle_dataset"] else ["data.shuffle=False"], "LoraConfig.target_modules"
+    if t.get(targets, "all-linear") != "all-linear":
+        names = t[targets] if isinstance(t[targets], str) else f"[{','.join(t[targets])}]"
+        lines.append(f"{MODEL}.target_modules={names}")
+    if mismatch({**t}) != "none" and t.get("vllm_importance_sampling_mode") == "sequence_truncate":
+        lines.append(f"{CORRECTION}.rollout_is=sequence")
+    return lines
 
 
 # A setting of ours -> TRL's of the same meaning, or how it follows from them; None leaves it out.
@@ -5816,7 +6371,10 @@ SETTINGS = {
     "kl_estimator": kl_estimator,
     "entropy_coef": "entropy_coef",
     "mask_truncated": "mask_truncated_completions",
-    "mismatch": lambda t: None if t["vllm_importance_sampling_correction"] and t.get("use_vllm") else "none",
+    "chat_template_kwargs": "chat_template_kwargs",
+    "mismatch": mismatch,
+    "mismatch_low": lambda t: mismatch_bounds(t)[0],
+    "mismatch_high": lambda t: mismatch_bounds(t)[1],
     "steps": steps,
     "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
@@ -5829,13 +6387,13 @@ SETTINGS = {
     "save_every": lambda t: rollouts_between(t, "save_steps"),
     "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
-    "precision": lambda t: next((name for name in ("fp16", "bf16") if name in t if t[name]), None),
+    "precision": precision,
     "gradient_checkpointing": "gradient_checkpointing",
     "vllm_memory": "vllm_gpu_memory_utilization",
     "rollout_tensor_parallel": "vllm_tensor_parallel_size",
     "lora_rank": lora_rank,
     "lora_alpha": "LoraConfig.lora_alpha",
-    "override": target_override,
+    "override": overrides,
 }
 
 
@@ -5856,9 +6414,29 @@ def other_meanings(t: dict) -> list[str]:
         notes.append(f"{epochs}: {steps(t)} steps of {prompts} prompts, for {t['rows']} rows")
     elif times > 1:
         notes.append(f"max_steps, save_steps and warmup_steps count optimizer steps, {times} of which are a step here")
+    if mismatch(t) == "tis" and t["vllm_importance_sampling_clip_min"]:
+        lower = f"vllm_importance_sampling_clip_min {t['vllm_importance_sampling_clip_min']}"
+        notes.append(f"{lower}: verl truncates at the upper bound only")
     if "LoraConfig.r" in t and "LoraConfig.target_modules" not in t:
         notes.append("LoraConfig without target_modules: peft takes the architecture's, verl here all linear layers")
     return notes
+
+
+def is_idle(t: dict, name: str) -> bool:
+    """Whether a setting that no rule reads leaves the training as it is: by its name, its value, or another's."""
+    nothing = (None, {}, [], (), (trl_defaults("GRPOConfig") | PEFT_DEFAULTS).get(name.removeprefix("LoraConfig.")))
+    off = {
+        "use_bias_correction_kl": not t["beta"],
+        "num_train_epochs": t["max_steps"] > 0,
+        "optim": t["optim"] == "adamw_torch",  # the default without its fused kernel
+        "model_init_kwargs": {*(t["model_init_kwargs"] or ())} <= LOADING,
+    }
+    without_vllm = name.startswith("vllm_") and not t["use_vllm"]
+    return name in OF_THE_MACHINE or t[name] in nothing or off.get(name, False) or without_vllm
+
+
+def is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 class TrlFile:
@@ -5867,16 +6445,30 @@ class TrlFile:
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
+        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer")}
         need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
-        self.config, self.trainer, self.lora = (places[0] if places else None for places in calls.values())
+        self.config, trainer = (places[0] if places else None for places in calls.values())
+        keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
+        unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
+        got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
+        need(not unseen, f"{got}; expected each argument; try a copy with them")
+        given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
+        given |= {argument.name: argument.value for argument in keywords}
+        self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
-    def of_trainer(self, name: str) -> ast.expr | None:
-        return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
+    def lora(self, is_given: bool) -> ast.Call | None:
+        """The LoraConfig(…) of GRPOTrainer; UserError for adapters that cannot be read, unless a flag decides."""
+        node = self.source.origin(self.trainer.get("peft_config"))
+        if node is None or is_none(node):
+            return None
+        is_read = isinstance(node, ast.Call) and self.source.name_of(node) == "LoraConfig"
+        got = f"got peft_config={ast.unparse(node)[:80]} in {self.file}"
+        need(is_read or is_given, f"{got}; expected LoraConfig(…) with literals; try --lora_rank R, or 0 for none")
+        return node if is_read else None
 
     def literals(self, call: ast.Call) -> dict:
         """The keywords of a call, and what is assigned to its object later; UserError where one is not a literal."""
@@ -5895,7 +6487,7 @@ class TrlFile:
 
     def rewards(self) -> list[str]:
         """The names of the reward functions."""
-        given = self.of_trainer("reward_funcs")
+        given = self.trainer.get("reward_funcs")
         need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
         functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
@@ -5909,7 +6501,7 @@ class TrlFile:
 
     def data(self, name: str) -> str:
         """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
-        source, node, split = self.source, self.source.resolved(self.of_trainer(name)), None
+        source, node, split = self.source, self.source.resolved(self.trainer.get(name)), None
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
             node, split = source.resolved(node.value), node.slice.value
         if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
@@ -5936,25 +6528,23 @@ class TrlFile:
 
 def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     """(settings of a TRL run, the names that it gives). Flags in `given` win."""
-    config, lora = file.literals(file.config), file.literals(file.lora) if file.lora else None
+    config, lora = file.literals(file.config), file.lora(given.lora_rank is not None)
     values, names = trl_defaults("GRPOConfig") | config, {*config}
     values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
-    if lora is not None:
-        values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
-        names |= {f"LoraConfig.{name}" for name in lora}
-    for argument in file.source.arguments(file.trainer)[0] if file.trainer else []:
-        if argument.name not in (*ARGUMENTS, "peft_config"):
-            values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
-            names.add(f"GRPOTrainer.{argument.name}")
+    own = file.literals(lora) if lora else {}
+    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | own).items()}
+    rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
+    values |= rest
+    names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
     values["model"] = None
     with contextlib.suppress(ValueError, TypeError):
-        values["model"] = file.source.value(file.of_trainer("model"))
+        values["model"] = file.source.value(file.trainer.get("model"))
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
     values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
-    names |= {name for name in ARGUMENTS if name != "args" and file.of_trainer(name)}
-    shown = file.source.resolved(file.of_trainer("train_dataset"))
+    names |= READ & {*file.trainer}
+    shown = file.source.resolved(file.trainer.get("train_dataset"))
     where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
     got = f"got {file.file}{where}, without a data set that can be read off the source"
     expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
@@ -5987,12 +6577,14 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
-    usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
-    rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
-    idle = OF_THE_MACHINE | BESIDE | (set() if t["beta"] else {"use_bias_correction_kl"})
-    lost = [name for name in rest if name not in idle and usual.get(name) != t[name]]
-    lost = [name for name in lost if t[name] not in (None, {}, [], ())]
+    rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
+    lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t})
+    if given.lora_rank is None and "LoraConfig.r" not in t:
+        for call in file.source.calls.get("LoraConfig", []):
+            notes.append(
+                f"LoraConfig in line {call.lineno} is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
+            )
     for name in lost:
         of, dot, key = name.partition(".")
         notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")
@@ -6026,6 +6618,7 @@ def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
 
 # keys that verl reads and its configuration files leave out
 ADDED = {
+    ATTENTION,
     "reward.reward_kwargs.missing_eos_penalty",
     "reward.reward_kwargs.overlong_share",
     "ray_kwargs.ray_init.address",
@@ -6136,6 +6729,10 @@ def check_expressible(c: Config) -> None:
         ),
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
+        ),
+        f"precision fp32 with sequence_parallel {c.sequence_parallel}; expected sequence_parallel 1, as verl splits "
+        "sequences with flash attention alone, which has no fp32; try --precision bf16": (
+            c.precision == "fp32" and c.sequence_parallel > 1
         ),
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
@@ -6269,9 +6866,7 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
 
 
 def parquet_rows(path: Path) -> list[dict]:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path).to_pylist()
+    return [row for _, row in parquet_records(str(path))]
 
 
 # ---------------------------------------------------------------- model files (src/programs/verl_train/model_files.py)
@@ -6314,7 +6909,7 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     ends = None
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    return ending_ids(ends, tokenizer)
 
 
 def parquet_length(path: str) -> int:
@@ -6711,7 +7306,7 @@ def algorithm_rows(c: Config, job: Layout) -> Rows:
     level = {"none": None, "seq_mask": "sequence"}.get(c.mismatch, "token")
     yield "mismatch", f"{CORRECTION}.rollout_is", level
     if c.mismatch in ("icepop", "seq_mask"):
-        yield "mismatch", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
+        yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
     elif level:
         yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", c.mismatch_high
 
@@ -6789,6 +7384,9 @@ def engine_rows(c: Config, job: Layout) -> Rows:
     critic = c.advantage == "gae"
     trained = [FSDP, "critic.fsdp"] if critic else [FSDP]
     yield "model", f"{MODEL}.path", model_path(c.model)
+    if c.precision == "fp32":  # which flash attention does not compute
+        yield "precision", ATTENTION, "sdpa"
+        yield "precision", f"{MODEL}.use_remove_padding", False
     for model in ([MODEL, "critic.model"] if critic else [MODEL]) if c.lora_rank else []:
         yield "lora_rank", f"{model}.lora_rank", c.lora_rank
         yield "lora_rank", f"{model}.target_modules", "all-linear"
@@ -6804,12 +7402,14 @@ def engine_rows(c: Config, job: Layout) -> Rows:
         yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
     yield "gpus_per_node", f"{ACTOR}.strategy", "fsdp2"
     yield "gpus_per_node", "critic.strategy", "fsdp2"
-    for part in [*trained, f"{REF}.fsdp_config"]:
+    frozen = [f"{REF}.fsdp_config"] if c.kl_coef and not c.lora_rank else []  # with LoRA it is the actor
+    for part in trained + frozen:
         yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
+        # adapters, gradients and Adam have the dtype of the weights; frozen ones need no master copy
+        yield "precision", f"{part}.{WEIGHT_DTYPE}", "fp32" if part in trained else c.precision
         yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel
-    yield "precision", f"{REF}.fsdp_config.model_dtype", c.precision  # frozen weights need no master copy
     yield "micro_batch_tokens", f"{ACTOR}.use_dynamic_bsz", True
-    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", f"{REF}.log_prob"):
+    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", *[f"{REF}.log_prob"] * len(frozen)):
         yield "micro_batch_tokens", f"{key}_max_token_len_per_gpu", c.micro_batch_tokens
     yield "gradient_checkpointing", f"{MODEL}.enable_gradient_checkpointing", c.gradient_checkpointing
     for part in trained:
@@ -7021,20 +7621,28 @@ TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
 OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
 
+def trained_widths(c: Config) -> list[int]:
+    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
+    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
+
+
 def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
     """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
     if not parameters:
         return {}
-    shape, gpus, nets = model_shape(c), c.nodes * c.gpus_per_node, 2 if c.advantage == "gae" else 1
-    width, trained, tokens = 4 if c.precision == "fp32" else 2, 0 if c.lora_rank else 1, c.micro_batch_tokens
-    parts = {}
-    for part, size in {"weights": 4 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}.items():
+    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
+    trained = adapters if c.lora_rank else parameters
+    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
         # what is offloaded comes back for its network's update, one network at a time
-        parts[part] = parameters * size / gpus * (1 if part in OFFLOADED[c.offload] else nets)
-    if shape:
+        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
+    if decoder:
         # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
         # verl multiplies the tokens by sequence_parallel, and splits them
-        decoder, sizes = decoder_shape(shape), {"rows": 1, "length": tokens, "compute": width, "stream": width}
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
         run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
         parts["activations"] = backward_peak(decoder, run, 0)
         parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
@@ -7060,9 +7668,12 @@ def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[
     sums = {name: round(value, 2) for name, value in sums.items()}
     of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
     room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
+    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
     wrong = {
         f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
-        "--micro_batch_tokens, more GPUs, or --lora_rank 32": sums["training"] > room,
+        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
+            sums["training"] > room
+        ),
         f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
             sums["sampling"] > room
         ),
@@ -7091,16 +7702,14 @@ def batch_findings(c: Config) -> list[str]:
     return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
 
 
-def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
-    """(sums of memory, what does not fit into it and sizes that do not divide)."""
-    sums, findings = memory_findings(config, memory_plan(config, parameters))
-    return sums, findings + batch_findings(config)
-
-
-def say_findings(config: Config, parameters: float | None) -> None:
-    """Warn of what --check makes findings of."""
-    for finding in size_findings(config, parameters)[1]:
-        say(f"warning: {finding}")
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
+    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
+    plan = memory_plan(config, parameters)
+    if "activations" not in plan:
+        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
+        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
+    sums, findings = memory_findings(config, plan)
+    return plan, sums, findings + batch_findings(config)
 
 
 # -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
@@ -7125,7 +7734,7 @@ print("\nTRIAL " + json.dumps(found))
 JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = '''\
-"""{title}. Written by verl_train.py; loads the copy of it that lies beside this file."""
+"""{title}. Written by verl_train.py; loads its copy beside this file."""
 
 import importlib.util
 import sys
@@ -7431,7 +8040,7 @@ def check_output(config: Config) -> None:
     folder = Path(config.output_dir)
     traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
-    advice = "expected a new folder; try --resume to go on, or another --output_dir"
+    advice = "expected a new folder; try --resume to continue, or another --output_dir"
     need(config.resume or config.check or not traces, f"{got}; {advice}")
 
 
@@ -7471,12 +8080,6 @@ def job_findings(config: Config, folder: Path) -> list[str]:
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
 
-RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # what is computed with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
-    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
-)
-
 
 def need_verl() -> None:
     """Raise UserError unless this Python has the verl that this file is written for."""
@@ -7492,38 +8095,11 @@ def need_verl() -> None:
 
 def compose_config(overrides: list[Override]):
     """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
-    import verl
-    from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
-    try:
-        for override in overrides:
-            got = f"{override.text()} (from {override.source})"
-            OverridesParser.create().parse_override(override.text())
-        got = "overrides"
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
-    except (HydraException, ValueError) as error:
-        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+    return composition({override.text(): override.source for override in overrides})
 
 
 def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
-
-
-def missing_values(composed) -> list[str]:
-    """Keys without a value, and counts that are no integers."""
-    from omegaconf import OmegaConf
-
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
-    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
-    if missing:
-        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
-    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 def config_findings(composed) -> list[str]:
@@ -7588,8 +8164,7 @@ def run_check(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
         sys.path.insert(0, folder)  # where the run finds a loss of the user's own
         job, overrides = prepare_job(config, folder=Path(folder))
-        sums, findings = size_findings(config, job.parameters)
-        plan = memory_plan(config, job.parameters)
+        plan, sums, findings = size_findings(config, job.parameters)
         report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
         wrong = name_findings(overrides) or []
         findings += [text for _, text in wrong]
@@ -7675,7 +8250,7 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 # a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
 HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
-# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+# what a process of the reward prints of itself, after Ray's prefix, or as the error that ends the run
 FAILED_REWARD = re.compile(
     r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
 )
@@ -7695,7 +8270,7 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 def script(
     config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
-    """run.sh: the command; the first override of a setting has behind it the setting, and TRL's names for it."""
+    """run.sh: the command; after the first override of a setting stand the setting and TRL's names for it."""
     places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
     stands = config.slurm or config.submit
@@ -7792,7 +8367,8 @@ def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote
     """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
     job, overrides = prepare_job(config, remote)
     folder = Path(job.output) / "job"
-    say_findings(config, job.parameters)
+    for finding in size_findings(config, job.parameters)[2]:
+        say(f"warning: {finding}")
     findings = job_findings(config, folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
@@ -7925,7 +8501,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     completion = "{completion}"
     parts = "{parts}"
     total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
-    named = {("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}
+    named = {name: float(value or 0.0) for name, value in parts.items()}
     mantissa, exponent = math.frexp(total)
     return {**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}
 '''
@@ -8109,9 +8685,7 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
     if trial.get("raised"):
-        say(
-            "error: got a reward that raised, as shown above; the files are written; try mending it, and another folder"
-        )
+        say("error: got a reward that raised, as shown above; the files are written; try fixing it, and another folder")
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
@@ -8224,42 +8798,38 @@ def print_files(config: Config, run: TrlRun | None) -> int:
         text = batch_file(config, job)
         write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    for part, size in memory_plan(config, job.parameters).items():
+    plan, _, findings = size_findings(config, job.parameters)
+    for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
-    say_findings(config, job.parameters)
-    for finding in job_findings(config, folder) if config.slurm else ():
+    for finding in findings + (job_findings(config, folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
+    machines = hardware_flags(words)
+    of_trl = trl_run(words, machines)
+    config = parse_config(machines + (of_trl.flags if of_trl else []) + words)
+    check_units(dataclasses.asdict(config), argv)
+    need(of_trl or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
+    if config.overrides:
+        return check_written(config)
+    say_notes(config)
+    if config.check:
+        return run_check(config)
+    if config.export:
+        return export_job(config, of_trl)
+    if config.submit:
+        return submit_job(config, of_trl)
+    return run_local(config, of_trl) if config.run else print_files(config, of_trl)
+
+
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    try:
-        words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines = hardware_flags(words)
-        run = trl_run(words, machines)
-        config = parse_config(machines + (run.flags if run else []) + words)
-        check_units(dataclasses.asdict(config), argv)
-        need(run or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
-        if config.overrides:
-            return check_written(config)
-        say_notes(config)
-        if config.check:
-            return run_check(config)
-        if config.export:
-            return export_job(config, run)
-        if config.submit:
-            return submit_job(config, run)
-        return run_local(config, run) if config.run else print_files(config, run)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files", file=sys.stderr, flush=True)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped")
-        return 130
+    """Command line entry; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: run(words), mend="try the same command", stopped="stopped")
 
 
 if __name__ == "__main__":

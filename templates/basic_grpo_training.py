@@ -2,9 +2,9 @@
 
     python templates/basic_grpo_training.py
 
-As it stands it trains the embedded model on sums, on the CPU, in about a minute. Edit the two lines MODEL and DATA as
+Unchanged, it trains the embedded model on sums, on the CPU, in about a minute. Edit the two lines MODEL and DATA as
 their comments say, and it trains Qwen on GSM8K on one GPU. For flags, resuming, held-out evaluation, stages and several
-GPUs take scripts/grpo_train.py.
+GPUs, use scripts/grpo_train.py.
 """
 
 import sys
@@ -51,7 +51,7 @@ def make_dataset():
 
 
 def tagged_answer(completion) -> str:
-    """What stands in the last <answer>…</answer>, or nothing."""
+    """The text of the last <answer>…</answer>, or nothing."""
     _, _, after = completion[0]["content"].rpartition("<answer>")
     content, closed, _ = after.partition("</answer>")
     return content.strip().replace(",", "") if closed else ""

@@ -49,14 +49,15 @@ class Config:  # all settings; each is a flag
 
 
 def encode(config, tokenizer, prompt):
-    """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
+    """Token ids of a prompt; the model continues them in a new turn, or in the assistant turn that ends the prompt."""
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
         added = [x.content for x in tokenizer.added_tokens_decoder.values() if x.special] if {*"<["} & {*prompt} else []
         prompt = prompt if any(x in prompt for x in added) else [{"role": "user", "content": prompt}]  # or templated
     if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
         prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt)
+        ids, bare = (tokenizer.encode(prompt, add_special_tokens=x) for x in (True, False))
+        ids = ids[:-1] if ids[-1:] == [tokenizer.eos_token_id] != bare[-1:] else ids  # some append it
         return ids[1:] if ids[:2] == [tokenizer.bos_token_id] * 2 else ids
     for call in [call["function"] for turn in prompt for call in turn.get("tool_calls") or ()]:
         if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
@@ -66,7 +67,7 @@ def encode(config, tokenizer, prompt):
     text = tokenizer.apply_chat_template(prompt, tokenize=False, **turn)
     text = text.replace("<think>\n\n</think>\n\n<think>", "<think>")  # Qwen3 puts an empty thought before one begun
     if goes_on and not text.endswith(prompt[-1]["content"]):
-        raise ValueError(f"the chat template ends the prompt with {text[-40:]!r}, not with its last turn as it is")
+        raise ValueError(f"the chat template ends the prompt with {text[-40:]!r}, not with its last turn unchanged")
     return tokenizer.encode(text, add_special_tokens=False)
 
 
@@ -86,7 +87,7 @@ def load_rows(config, tokenizer, file):
 
 
 def count_trained(config, rows, held_out):
-    """Held-out rows whose prompt trains, in any case, spacing or system prompt; where all do, there is no run."""
+    """Count held-out prompts that also train, whatever their case, spacing or system prompt; exit if all do."""
 
     def asked(row):
         prompt = row["columns"]["prompt"]
@@ -116,10 +117,10 @@ def load_reward(spec):
     def call(rows, columns):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
-            scores = list(map(float, result if "completions" in named else [result]))
-            if len(scores) == len(rows) and all(map(math.isfinite, scores)):
+            scores = [x if x is None else float(x) for x in (result if "completions" in named else [result])]
+            if len(scores) == len(rows) and all(x is None or math.isfinite(x) for x in scores):
                 return scores
-            raise ValueError(f"got {result}; expected one finite number for each completion")
+            raise ValueError(f"got {result}; expected a finite number or None for each completion")
         except (Exception, SystemExit) as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
@@ -145,7 +146,7 @@ def reverse_kl(student, teacher):
 
 
 def load_models(config):
-    """Student (`policy`), teacher and tokenizer, in eval mode for good: without dropout."""
+    """Student (`policy`), teacher and tokenizer, always in eval mode: no dropout."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
     for source in filter(find_adapter_config_file, (config.model, config.teacher)):
         what = f"got LoRA adapter {source!r}; expected a whole model"
@@ -199,7 +200,7 @@ def generate(config, models, prompts, greedy=False):
 
 
 def rollout(config, models, reward, rows, greedy=False):
-    """Complete rows, and score them where there is a reward: (the batch, samples as text, metrics)."""
+    """Complete rows, and score them if there is a reward: (the batch, samples as text, metrics)."""
     started = time.monotonic()
     batch = generate(config, models, [row["prompt_ids"] for row in rows], greedy)
     found = [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], batch["response_mask"].bool(), strict=True)]
@@ -211,7 +212,8 @@ def rollout(config, models, reward, rows, greedy=False):
     if reward:
         scores = reward(rows, texts)
         samples = [sample | {"score": score} for sample, score in zip(samples, scores, strict=True)]
-        metrics |= {"reward/mean": sum(scores) / count, "reward/std": torch.tensor(scores).std(unbiased=False).item()}
+        known = torch.tensor([score for score in scores if score is not None])
+        metrics |= {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 
@@ -241,7 +243,7 @@ def train(config):
     started, out = time.monotonic(), Path(config.out).resolve()
     inside = any(Path(model).resolve().is_relative_to(out) for model in (config.model, config.teacher))
     if inside or (out.exists() and not (out / "settings.json").is_file()):
-        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
+        sys.exit(f"error: got out {config.out!r}, not an earlier run, or the model's folder; expected a new one")
     set_seed(config.seed)
     reward, models = load_reward(config.reward) if config.reward else None, load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
@@ -270,7 +272,8 @@ def train(config):
         batches = [generate(config, models, [row["prompt_ids"] for row in part]) for part in parts]
         sums = [accumulate_gradients(config, models, x, torch.arange(len(x["input_ids"]))) for x in batches]
         kl, _, tokens = sum(sums).tolist()
-        right = [s["score"] >= 1 for x in parts if reward for s in rollout(config, models, reward, x, greedy=True)[1]]
+        parts = [rollout(config, models, reward, part, greedy=True)[1] for part in parts if reward]
+        right = [(sample["score"] or 0) >= 1 for samples in parts for sample in samples]
         accuracy = {"eval/accuracy": sum(right) / len(right)} if right else {}
         log(step, {"eval/reverse_kl": kl / tokens, "eval/rows": len(held_out)} | accuracy | trained)
         return {when: accuracy.get("eval/accuracy"), f"kl_{when}": kl / tokens}

@@ -3,10 +3,10 @@
     python multi_turn.py --model M --data train.jsonl --eval_data test.jsonl --environment my.py:Game --out out
 
 Game is a class, as of TRL's environment_factory, with `reply` in place of tools. Each conversation has its own object:
-    reset(**row) -> str | None    gets the columns of a row; what it returns is put after the prompt
+    reset(**row) -> str | None    gets the columns of a row; the text it returns is appended to the prompt
     reply(text) -> str | None     the user's words after an answer; None ends the conversation
-    get_reward() -> float         the return, asked for at the end
-What was sampled is never encoded again, and alone is trained; between answers stands what the chat template has there.
+    get_reward() -> float | None  the return, called at the end; None: it does not apply
+Sampled ids are never re-encoded, and only they are trained; the chat template's text stands between the answers.
 Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, resume, LoRA, several GPUs, vLLM.
 """
 
@@ -61,7 +61,7 @@ def load_rows(config, tokenizer, file):
             prompt = (columns := json.loads(line))["prompt"]
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             if turns[-1]["role"] == "assistant":
-                raise ValueError("the prompt ends in an assistant's turn; expected a user's, as scripts/ go on with it")
+                raise ValueError("the prompt ends in an assistant's turn, which scripts/ continue; expected a user's")
             for call in [call["function"] for turn in turns for call in turn.get("tool_calls") or ()]:
                 if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
                     call["arguments"] = json.loads(call["arguments"])
@@ -73,7 +73,7 @@ def load_rows(config, tokenizer, file):
 
 
 def count_trained(config, rows, held_out):
-    """Held-out rows that train, in any case or spacing; where all do, there is no run."""
+    """Count held-out rows that also train, whatever their case or spacing; exit if all do."""
 
     def asked(row):
         return "".join(unicodedata.normalize("NFKC", str(row["columns"])).casefold().split())
@@ -102,10 +102,10 @@ def load_environment(spec):
 
 
 def ask(config, talk, method, *text, **columns):
-    """What a method of the environment returns; the run ends where it raises, or returns something else."""
+    """Call a method of the environment; exit if it raises, or returns what its contract does not allow."""
     try:
         value = getattr(talk.environment, method)(*text, **columns)
-        if not (math.isfinite(value) if method == "get_reward" else isinstance(value, str | None)):
+        if value is not None and not (math.isfinite(value) if method == "get_reward" else isinstance(value, str)):
             raise ValueError(f"{method} returned {value!r}; expected a string or None, of get_reward a finite number")
         return value
     except Exception as error:
@@ -119,17 +119,17 @@ def render(tokenizer, messages, safe=True):
 
 
 def between(models, last_id, said):
-    """The tokens from an answer's last one to the next answer: what the template has after "0" and "1" alike."""
+    """The tokens from an answer's last one to the next answer: what the template writes after "0" and "1" alike."""
     chats = [[{"role": "user", "content": "?"}, {"role": "assistant", "content": x}, *said] for x in "01"]
     one, two = (render(models.tokenizer, chat) for chat in chats)
     same = next((n for n, (a, b) in enumerate(zip(one[::-1], two[::-1], strict=False)) if a != b), len(one))
     if one[-same] not in models.eos_ids:
-        raise ValueError("it ends an answer by none of the model's end tokens")
+        raise ValueError("it ends an answer with none of the model's end tokens")
     return one[len(one) - same + (one[-same] == last_id) :]  # an answer that was cut off gets its end
 
 
 def check_template(models):
-    """Stop unless the template only appends: a chat, put together turn by turn, reads as what it writes for all."""
+    """Exit unless the template only appends: a chat built turn by turn must equal its rendering of the whole chat."""
     tokenizer, chat = models.tokenizer, [{"role": "user", "content": "Question"}]
     try:
         thought = "<think>\nThought\n</think>\n\n" * ("</think>" in tokenizer.get_chat_template())
@@ -147,11 +147,13 @@ def check_template(models):
 
 # Per-token tensors are [B, T] over prompt and response; x[b, t] is about token t; masks are 1 = keep.
 def group_advantages(scores, group_size: int):
-    """(R - mean) / (std + 1e-6) within each group of neighbours, [B]; 0 where all scores are equal."""
+    """(R - mean) / (std + 1e-6) within each group of neighbours, [B]; NaN: the reward does not apply."""
     groups = scores.view(-1, group_size)
-    difference = groups - groups[:, :1]  # first, or the rounded mean of eight 1.2 makes advantages of 0.1
-    difference = difference - difference.mean(dim=1, keepdim=True)
-    return (difference / (groups.std(dim=1, keepdim=True) + 1e-6)).flatten()
+    difference = groups - groups.nan_to_num(-math.inf).amax(dim=1, keepdim=True)  # or eight 1.2 differ by rounding
+    difference = difference - difference.nanmean(dim=1, keepdim=True)
+    count = (~groups.isnan()).sum(dim=1, keepdim=True)
+    std = (difference.square().nansum(dim=1, keepdim=True) / (count - 1)).sqrt()
+    return (difference / (std + 1e-6)).flatten()
 
 
 def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float):
@@ -163,7 +165,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
 
 
 def load_models(config):
-    """Policy and tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
+    """Policy and tokenizer, always in eval mode: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
     if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {config.model!r}; expected a whole model"
@@ -212,7 +214,7 @@ def generate(config, models, prompts, greedy=False):
 
 
 def play(config, models, make, rows, greedy=False):
-    """A conversation for each row; all that go on are sampled as one batch. Tokens are (id, 1, sampled, log-prob)."""
+    """A conversation for each row; all open ones are sampled as one batch. Tokens are (id, 1, sampled, log-prob)."""
     talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["messages"])) for row in rows]
     for talk in talks:
         said = ask(config, talk, "reset", **copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages}))
@@ -238,17 +240,18 @@ def play(config, models, make, rows, greedy=False):
 
 
 def rollout(config, models, make, rows, greedy=False):
-    """Play and score conversations: (the batch, as of `generate`, samples as text, metrics)."""
+    """Play and score conversations: (the batch, as `generate` returns it, samples as text, metrics)."""
     started = time.monotonic()
     talks = play(config, models, make, rows, greedy)
-    scores = [float(ask(config, talk, "get_reward")) for talk in talks]
+    scores = [ask(config, talk, "get_reward") for talk in talks]
     samples = [t.row["columns"] | {"messages": t.messages, "score": s} for t, s in zip(talks, scores, strict=True)]
     left, right = max(talk.start for talk in talks), max(len(talk.tokens) - talk.start for talk in talks)
     padded = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
     ids, real, sampled, logprobs = torch.stack(padded, dim=1).to(models.device)  # [B, T] each; prompts end in a column
     batch = {"input_ids": ids.long(), "attention_mask": real.long(), "response_mask": sampled.long()}
-    batch |= {"rollout_logprobs": logprobs, "scores": torch.tensor(scores, dtype=torch.float32, device=models.device)}
-    metrics = {"reward/mean": batch["scores"].mean().item(), "reward/std": batch["scores"].std(unbiased=False).item()}
+    scores = torch.tensor([math.nan if s is None else float(s) for s in scores], device=models.device)
+    batch, known = batch | {"rollout_logprobs": logprobs, "scores": scores}, scores[~scores.isnan()]
+    metrics = {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     metrics["rollout/length_mean"] = batch["response_mask"].sum().item() / len(talks)  # sampled tokens
     turns, cut = sum(talk.turns for talk in talks), sum(not talk.ended for talk in talks)
     metrics |= {"rollout/turns_mean": turns / len(talks), "rollout/truncated_frac": cut / len(talks)}
@@ -264,12 +267,12 @@ def make_experience(config, models, batch):
     gap, limit = (gap.sum() / mask.sum(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
     if not gap <= limit:
         sys.exit(f"error: sampler and trainer differ by {gap:.2g} nats; expected {limit}; is the cache right?")
-    advantages = group_advantages(batch["scores"], config.group_size)[:, None] * mask
+    advantages = group_advantages(batch["scores"], config.group_size).nan_to_num()[:, None] * mask
     return batch | {"old_logprobs": torch.cat(old), "advantages": advantages}
 
 
 def accumulate_gradients(config, models, batch, rows):
-    """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
+    """Add the gradients of a minibatch, the same for any micro_batch; returns mean loss, clip share, entropy, KL."""
     sums = 0.0
     for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
@@ -302,7 +305,7 @@ def train(config):
     """The whole run; whatever ends it, the policy is saved."""
     started, out = time.monotonic(), Path(config.out).resolve()
     if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
-        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
+        sys.exit(f"error: got out {config.out!r}, not an earlier run, or the model's folder; expected a new one")
     set_seed(config.seed)
     make, models = load_environment(config.environment), load_models(config)
     check_template(models)
@@ -326,9 +329,10 @@ def train(config):
 
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
-        scores = torch.tensor([s["score"] for x in parts for s in rollout(config, models, make, x, greedy=True)[1]])
-        log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()} | trained)
-        return scores.mean().item()
+        scores = [s["score"] or 0.0 for x in parts for s in rollout(config, models, make, x, greedy=True)[1]]
+        accuracy, mean = sum(s >= 1 for s in scores) / len(scores), sum(scores) / len(scores)
+        log(step, {"eval/accuracy": accuracy, "eval/score": mean} | trained)
+        return mean
 
     before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
@@ -340,8 +344,9 @@ def train(config):
             group = [rows[i] for i in picked for _ in range(config.group_size)]
             batch, samples, metrics = rollout(config, models, make, group)
             metrics |= update(config, models, optimizer, make_experience(config, models, batch), step)
-            took, spread = time.monotonic() - clock, batch["scores"].view(-1, config.group_size).std(1)
-            metrics |= {"time/step": took, "reward/zero_std_frac": (spread == 0).float().mean().item()}
+            took, groups = time.monotonic() - clock, batch["scores"].view(-1, config.group_size)
+            flat = groups.nan_to_num(-math.inf).amax(1) <= groups.nan_to_num(math.inf).amin(1)
+            metrics |= {"time/step": took, "reward/zero_std_frac": flat.float().mean().item()}
             log(step, metrics, samples[: config.group_size])
             if time.monotonic() + 2 * took + reserve > started + 60 * config.minutes:
                 break

@@ -62,14 +62,15 @@ class Config:  # all settings; each is a flag
 
 
 def encode(config, tokenizer, prompt):
-    """Token ids of a prompt up to where the model writes: in a new turn, or in the assistant's that ends the prompt."""
+    """Token ids of a prompt; the model continues them in a new turn, or in the assistant turn that ends the prompt."""
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
         added = [x.content for x in tokenizer.added_tokens_decoder.values() if x.special] if {*"<["} & {*prompt} else []
         prompt = prompt if any(x in prompt for x in added) else [{"role": "user", "content": prompt}]  # or templated
     if not isinstance(prompt, str) and not tokenizer.chat_template:  # of a base model
         prompt = "\n".join(turn["content"] for turn in prompt) + "\n" * (prompt[-1]["role"] != "assistant")
     if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt)
+        ids, bare = (tokenizer.encode(prompt, add_special_tokens=x) for x in (True, False))
+        ids = ids[:-1] if ids[-1:] == [tokenizer.eos_token_id] != bare[-1:] else ids  # some append it
         return ids[1:] if ids[:2] == [tokenizer.bos_token_id] * 2 else ids
     for call in [call["function"] for turn in prompt for call in turn.get("tool_calls") or ()]:
         if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
@@ -79,7 +80,7 @@ def encode(config, tokenizer, prompt):
     text = tokenizer.apply_chat_template(prompt, tokenize=False, **turn)
     text = text.replace("<think>\n\n</think>\n\n<think>", "<think>")  # Qwen3 puts an empty thought before one begun
     if goes_on and not text.endswith(prompt[-1]["content"]):
-        raise ValueError(f"the chat template ends the prompt with {text[-40:]!r}, not with its last turn as it is")
+        raise ValueError(f"the chat template ends the prompt with {text[-40:]!r}, not with its last turn unchanged")
     return tokenizer.encode(text, add_special_tokens=False)
 
 
@@ -99,7 +100,7 @@ def load_rows(config, tokenizer, file):
 
 
 def count_trained(config, rows, held_out):
-    """Held-out rows whose prompt trains, in any case, spacing or system prompt; where all do, there is no run."""
+    """Count held-out prompts that also train, whatever their case, spacing or system prompt; exit if all do."""
 
     def asked(row):
         prompt = row["columns"]["prompt"]
@@ -129,10 +130,10 @@ def load_reward(spec):
     def call(rows, columns):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
-            scores = list(map(float, result if "completions" in named else [result]))
-            if len(scores) == len(rows) and all(map(math.isfinite, scores)):
+            scores = [x if x is None else float(x) for x in (result if "completions" in named else [result])]
+            if len(scores) == len(rows) and all(x is None or math.isfinite(x) for x in scores):
                 return scores
-            raise ValueError(f"got {result}; expected one finite number for each completion")
+            raise ValueError(f"got {result}; expected a finite number or None for each completion")
         except (Exception, SystemExit) as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
@@ -188,7 +189,7 @@ def value_loss(values, old_values, returns, value_clip: float):
 
 
 def load_models(config):
-    """Policy, critic, reference, tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
+    """Policy, critic, reference, tokenizer, always in eval mode: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
     if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {config.model!r}; expected a whole model"
@@ -256,8 +257,9 @@ def rollout(config, models, reward, rows, greedy=False):
     count, sampled = len(rows), time.monotonic()
     scores = reward(rows, texts)
     samples = [r["columns"] | {"completion": t, "score": s} for r, t, s in zip(rows, texts, scores, strict=True)]
-    batch["scores"] = scores = torch.tensor(scores, device=models.device)
-    metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
+    batch["scores"] = scores = torch.tensor([math.nan if s is None else s for s in scores], device=models.device)
+    known = scores[~scores.isnan()]  # NaN: the reward does not apply, the sample trains nothing
+    metrics = {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     metrics |= {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
@@ -265,6 +267,9 @@ def rollout(config, models, reward, rows, greedy=False):
 @torch.no_grad()
 def make_experience(config, models, batch):
     """Add old and reference log-probs, values, advantages, returns, [B, T]; stops where sampler and trainer differ."""
+    if not (known := ~batch["scores"].isnan()).any():
+        sys.exit("error: the reward gave None for all completions of a step; expected numbers for some")
+    batch = {name: x[known] for name, x in batch.items()}
     mask, scores, outputs = batch["response_mask"], batch["scores"], []
     for rows in torch.arange(len(scores)).split(min(config.micro_batch, 1024 // mask.shape[1] or 1)):
         piece = {name: x[rows] for name, x in batch.items()}
@@ -286,7 +291,7 @@ def make_experience(config, models, batch):
 
 
 def accumulate_gradients(config, models, batch, rows, train_policy=True):
-    """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
+    """Add the gradients of a minibatch, the same for any micro_batch; returns mean loss, clip share, entropy, KL."""
     sums, bounds = 0.0, (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
     for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
@@ -301,7 +306,7 @@ def accumulate_gradients(config, models, batch, rows, train_policy=True):
 
 
 def update(config, models, optimizer, batch, step):
-    """The optimizer steps for a batch; returns their mean metrics, and how well the critic knew the returns."""
+    """The optimizer steps for a batch; returns their mean metrics, and the critic's explained variance."""
     seen, policy_learns = [], step > min(config.critic_warmup_steps, config.steps // 4)
     for _ in range(config.epochs):
         for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
@@ -324,7 +329,7 @@ def train(config):
     """The whole run; whatever ends it, the policy is saved."""
     started, out = time.monotonic(), Path(config.out).resolve()
     if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
-        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
+        sys.exit(f"error: got out {config.out!r}, not an earlier run, or the model's folder; expected a new one")
     set_seed(config.seed)
     reward, models = load_reward(config.reward), load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
@@ -349,7 +354,7 @@ def train(config):
 
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
-        right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
+        right = [(s["score"] or 0) >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
         log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)} | trained)
         return sum(right) / len(right)
 

@@ -1,6 +1,7 @@
 """Tokenizers with the chat template of a model family: the embedded model's bytes, and the template's own tokens."""
 
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -75,3 +76,8 @@ def chat_tokenizer(name: str, *ends: str):
 def end_ids(tokenizer, *ends: str) -> list[int]:
     """The ids of end tokens."""
     return tokenizer.convert_tokens_to_ids([*ends])
+
+
+def call(name: str, **arguments) -> str:
+    """A tool call as Hermes and Qwen write it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,24 @@ def load_script(name: str):
 def warm_process() -> WarmProcess:
     """This test process's own; it ends with it, as its input closes."""
     return WarmProcess()
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The rows of a JSONL file."""
+    return list(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
+
+
+def write_lines(path: Path, rows) -> str:
+    """Write JSONL; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def without_clock(run: Path) -> list[dict]:
+    """The lines of a run's metrics.jsonl without what depends on the clock and the machine."""
+    rows, timed = read_lines(run / "metrics.jsonl"), ("time/", "tool/seconds", "memory/")
+    return [{k: v for k, v in row.items() if not k.startswith(timed) and "per_s" not in k} for row in rows]
 
 
 def patch_rooms(monkeypatch, name: str, value) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines
 from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -91,13 +91,9 @@ def run(no_curves, capsys, files):
     return call
 
 
-def lines(folder, name: str = "metrics.jsonl") -> list[dict]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
 def held_out(folder) -> list:
     """The completions of a run before its first step."""
-    return [s["completion"] for s in lines(folder, "samples.jsonl") if s["step"] == 0]
+    return [s["completion"] for s in read_lines(folder / "samples.jsonl") if s["step"] == 0]
 
 
 @pytest.mark.long
@@ -109,7 +105,7 @@ def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
     run(program, "--steps=1", f"--output_dir={tmp_path}/base")
     assert held_out(tmp_path / "plain") == held_out(tmp_path / "whole") != held_out(tmp_path / "base")
     if program != DISTILLATION:
-        kl = [line["kl/ref"] for line in lines(tmp_path / "plain") if "kl/ref" in line]
+        kl = [line["kl/ref"] for line in read_lines(tmp_path / "plain" / "metrics.jsonl") if "kl/ref" in line]
         assert kl[0] == 0 < kl[1]
     run(program, f"--model={adapter}", "--lora_rank=4", "--steps=1", f"--output_dir={tmp_path}/parts")
     run(program, f"--model={adapter}", "--steps=2", "--resume", f"--output_dir={tmp_path}/parts")

@@ -21,8 +21,8 @@ from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import (
     ADVANTAGES,
     advantages_of,
-    all_equal,
     discounted_returns,
+    equal_groups,
     gdpo_advantages,
     grpo_advantages,
     maxrl_advantages,
@@ -51,9 +51,10 @@ from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
 from parts.networks.models import load_network
 from parts.running.checkpoints import TrainState
+from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows
 from programs.ppo_train.models import load_models, make_critic, make_optimizer
-from programs.ppo_train.rollout import Sampler, sample_metrics
+from programs.ppo_train.rollout import Sampler, evaluate, sample_metrics
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import accumulate_gradients, make_experience, update
 
@@ -357,6 +358,51 @@ def test_a_completion_to_which_no_reward_applies_neither_learns_nor_counts():
         close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([*expected, 0, 0, 0, 0]).float(), 1e-6)
 
 
+def test_gae_passes_over_a_completion_to_which_no_reward_applies():
+    """By hand: V = 0.5, gamma 1, lambda 0.95; the deltas of the first row are 0 and 1 - 0.5."""
+    samples = made_samples([1.0, 0.0], [2, 3], {"a": [1.0, None]}, group_size=1)
+    batch = collate(samples, 0, CPU)
+    batch |= {"values": 0.5 * batch["response_mask"], "loss_mask": batch["response_mask"]}
+    made = advantages_of(Config(algorithm="ppo", whiten_advantages=False), batch, samples, 0.0)
+    close(made["advantages"][:, -3:], torch.tensor([[0.475, 0.5, 0.0], [0.0, 0.0, 0.0]]))
+    close(made["returns"][:, -3:], torch.tensor([[0.975, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
+def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, name):
+    """The gradients of policy and critic are those of the batch without it, KL and entropy bonus included."""
+    size = 1 if name in ("ppo", "reinforce_pp") else 4
+    settings = {"kl_coef": 0.0 if name == "gdpo" else 0.1, "entropy_coef": 0.02, "aggregation": "token_mean"}
+    config = Config(algorithm=name, group_size=size, ppo_epochs=2, max_new_tokens=16, **settings)
+    models = models_of(config, double=False)
+    if models.critic:
+        torch.nn.init.normal_(models.critic.head.weight, std=0.1, generator=torch.Generator().manual_seed(0))
+    scores, missing = [0.0, 0.0, 1.0, 0.5, 0.0, 3.0, 0.0, 1.0], (1, 6)
+    parts = {"a": [None if i in missing else score for i, score in enumerate(scores)]}
+    samples = made_samples(scores, RESPONSES, parts, group_size=size)
+    found = []
+    for some in (samples, [s for i, s in enumerate(samples) if i not in missing]):
+        batch = make_experience(config, models, some, config.kl_coef)
+        policy, sums, _ = gradient_of(config, models, batch, range(len(some)))
+        critic = [p.grad.flatten() for p in models.critic.parameters()] if models.critic else []
+        found.append((torch.cat([policy, *critic]), sums))
+        assert policy.norm() > 1e-4
+        for p in models.critic.parameters() if models.critic else ():
+            p.grad = None
+    assert relative(found[0][0], found[1][0]) < 1e-5
+    close(found[0][1], found[1][1], 1e-5)
+
+
+def test_means_of_scores_are_of_the_completions_that_have_one():
+    samples = made_samples([1.0, 0.0, 0.0, 2.0], [2] * 4, {"a": [1.0, None, 0.0, 2.0]})
+    metrics = rollout_metrics(samples, [2] * 4, {"rollout": 1.0})
+    assert metrics["reward/mean"] == 1.0 and metrics["reward/std"] == pytest.approx((2 / 3) ** 0.5)
+    figures = evaluate(make_config(), None, None, None, [{"columns": {}}] * 4, lambda *_: samples)[0]
+    assert figures["eval/score"] == figures["eval/a"] == 1.0 and figures["eval/accuracy"] == 0.5
+    nothing = made_samples([0.0] * 2, [2] * 2, {"a": [None, None]})
+    assert not {"reward/mean", "reward/std"} & {*rollout_metrics(nothing, [2] * 2, {"rollout": 1.0})}
+
+
 def test_no_reward_at_all():
     samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
     for name in ("grpo", "reinforce_pp", "gdpo", "remax"):
@@ -371,6 +417,18 @@ def test_masked_completions_count_in_the_baseline_and_train_nothing():
     close(made["advantages"].sum(1), torch.tensor([0.0, 0.0, -2.0, 0.0]), 1e-6)
     assert batch["loss_mask"].sum(1).tolist() == [2, 0, 2, 0]
     assert contributing(config, batch | made) == [2], "one of the two that may train is at the mean"
+
+
+def test_gae_is_whitened_over_the_tokens_that_train():
+    config = Config(algorithm="ppo", mask_truncated=True)
+    samples = made_samples([1.0, 0.0, 0.0, 3.0], [2, 3, 2, 3], finished=[True, False, True, True])
+    batch = collate(samples, 0, CPU)
+    batch["values"] = normal(3, *batch["response_mask"].shape).float() * batch["response_mask"]
+    batch["loss_mask"] = batch["response_mask"] * torch.tensor([[1], [0], [1], [1]])
+    made = advantages_of(config, batch, samples, 0.0)
+    trained = made["advantages"][batch["loss_mask"].bool()].numpy()
+    assert trained.mean() == pytest.approx(0, abs=1e-6) and trained.var(ddof=1) == pytest.approx(1, rel=1e-5)
+    assert (made["advantages"][1] == 0).all()
 
 
 def test_masked_completions_count_in_opos_baseline_by_their_length():
@@ -1502,9 +1560,9 @@ def test_rounds_are_capped_and_such_groups_then_fill_the_batch(cap):
 def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each():
     parts = {"a": [1.0, 0.0, 1.0, 0.0], "b": [0.0, 1.0, 0.0, 1.0]}
     group = made_samples([1.0] * 4, [2] * 4, parts)
-    assert all_equal(make_config(), group) and not all_equal(make_config(advantage="gdpo"), group)
-    alike = made_samples([1.0] * 4, [2] * 4, {"a": [1.0] * 4})
-    assert all_equal(make_config(advantage="gdpo"), alike)
+    alike = made_samples([1.0] * 4, [2] * 4, {"a": [1.0] * 4, "b": [None] * 4})
+    assert equal_groups(group + alike, 4) == [True, True]
+    assert equal_groups(group + alike, 4, each_reward=True) == [False, True]
     batch, made = experience_of(make_config(advantage="gdpo"), group)
     assert (made["advantages"][batch["response_mask"] == 1] == 0).all(), "here the two rewards cancel"
     unlike = [s | {"rewards": {"a": a, "b": 1 - a}} for s, a in zip(group, [1.0, 0.0, 0.0, 0.0], strict=True)]
@@ -1654,6 +1712,10 @@ def test_an_unknown_name_is_refused(capsys):
         ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target; expected a coefficient"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
+        (
+            {"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128},
+            "kl_horizon 128 with batch_size 128; expected more",
+        ),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
         (
             {"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"},
@@ -1665,8 +1727,8 @@ def test_an_unknown_name_is_refused(capsys):
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "cov_frac above 1"),
         ({"algorithm": "clip_cov", "cov_low": 6.0}, "cov_low above cov_high"),
-        ({"mismatch_high": 0.9}, "leave out 1"),
-        ({"mismatch_low": 1.1}, "leave out 1"),
+        ({"mismatch_high": 0.9}, "exclude 1"),
+        ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
         ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),

@@ -58,10 +58,19 @@ def test_bos_is_never_doubled(encode, name, text):
 
 
 @pytest.mark.parametrize("text", ["[gMASK]<sop>2+3=", "2+3="])
-def test_several_tokens_before_a_text_and_one_behind_it_are_not_doubled(text):
-    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), "[gMASK]", "<sop>", end="<|end|>")
-    expected = tokenizer.encode("[gMASK]<sop>2+3=<|end|>", add_special_tokens=False)
-    assert encode_prompt(tokenizer, text) == expected
+@pytest.mark.parametrize("end", ["", "<|end|>"])
+def test_several_tokens_before_a_text_are_not_doubled(text, end):
+    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), "[gMASK]", "<sop>", end=end)
+    assert encode_prompt(tokenizer, text) == tokenizer.encode("[gMASK]<sop>2+3=", add_special_tokens=False)
+
+
+@pytest.mark.parametrize("starts", [(), ("<s>",)])
+def test_an_end_token_that_the_tokenizer_appends_is_left_out(encode, starts):
+    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), *starts, end="<|end|>")
+    expected, eos = tokenizer.encode("".join([*starts, "2+3="]), add_special_tokens=False), tokenizer.eos_token_id
+    assert tokenizer.encode("2+3=")[-1] == eos
+    assert encode(tokenizer, "2+3=") == expected
+    assert encode(tokenizer, "2+3=<|end|>")[: len(expected) + 1] == [*expected, eos], "the text's own stays"
 
 
 def test_a_template_that_writes_bos_gets_no_second_one(encode):
@@ -200,7 +209,7 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
     grpo = load_script("grpo_train")
     config = grpo.Config(data=str(tmp_path / "d.jsonl"))
     with pytest.raises(grpo.UserError, match=r"d.jsonl, row 1: got .*does not keep the assistant's turn.*So"):
-        grpo.load_task(config, tokenizer, config.data)
+        grpo.load_prompts(config, tokenizer, config.data)
 
 
 def test_a_tool_call_without_its_result_is_refused():

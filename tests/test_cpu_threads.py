@@ -1,13 +1,15 @@
 """CPU threads: the limits of a container, what the user has set, and a second look when steps become slow."""
 
+import ctypes
 import os
+import types
 
 import pytest
 import torch
 
 from parts.foundation import processes
 from parts.foundation.messages import UserError
-from parts.foundation.processes import CpuThreads, cpu_limit, wait_passively
+from parts.foundation.processes import CpuThreads, cpu_limit, use_huge_pages, wait_passively
 from parts.foundation.settings import BaseConfig
 
 CPU = torch.device("cpu")
@@ -107,3 +109,17 @@ def test_idle_threads_leave_their_core_unless_the_user_says_how_they_wait(monkey
     wait_passively()
     assert os.environ.get("GOMP_SPINCOUNT") == {"": "1000", "GOMP_SPINCOUNT": "5"}.get(set_by_user)
     os.environ.pop("GOMP_SPINCOUNT", None)
+
+
+@pytest.mark.parametrize("set_by_user", ["0", "1", None])
+def test_large_tensors_get_huge_pages_unless_the_user_has_chosen(monkeypatch, set_by_user):
+    called = []
+    monkeypatch.setattr(processes.sys, "platform", "linux")
+    libc = types.SimpleNamespace(mallopt=lambda *values: called.append(values))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", set_by_user or "")
+    if not set_by_user:
+        del os.environ["THP_MEM_ALLOC_ENABLE"]
+    use_huge_pages()
+    assert os.environ["THP_MEM_ALLOC_ENABLE"] == (set_by_user or "1")
+    assert called == ([] if set_by_user else [(-3, 2**25), (-1, 2**26)])  # glibc's malloc.h

@@ -106,10 +106,51 @@ REFUSED = {
     "a class": ({"question": "Q?", "label": 1, "passage": "P."}, "--map answer=label"),
     "a good or bad completion": ({"prompt": "Q?", "completion": "A.", "label": "true"}, "KTOTrainer"),
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
+    "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
+    "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
     "a field inside": ({"data": {"question": "1+1?"}}, "COLUMN.FIELD"),
     "stdin among calls": (
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
+    ),
+    "a call as text": (
+        {"problem": "Add.", "entry_point": "add", "tests": [{"input": "add(1, 2)", "output": "3"}]},
+        "a call of add; .*stdin",
+    ),
+    "a call among other input": (
+        {
+            "problem": "Write add(a, b).",
+            "tests": [{"input": "3", "output": "3"}, {"input": "add(1, 2)", "output": "3"}],
+        },
+        "tests.1.: .*a call of add",
+    ),
+    "calls of two functions": (
+        {
+            "problem": "Write the functions encode(s) and decode(s).",
+            "tests": [{"input": "encode('a')", "output": "b"}, {"input": "decode('b')", "output": "a"}],
+        },
+        "a call of encode",
+    ),
+    "calls named in words": (
+        {"problem": "Add two numbers.", "tests": [{"input": f"add({n}, 2)", "output": "3"} for n in (1, 2)]},
+        "a call of add",
+    ),
+    "a call that the prompt names": (
+        {"problem": "Write add(a, b).", "tests": [{"input": "add(1, 2)", "output": "3"}]},
+        "a call of add",
+    ),
+    **{
+        f"the place {place}": ({"question": f"{place} How many?", "answer": "7"}, "image placeholder")
+        for place in ("<|image_1|>", "<start_of_image>", "<image_placeholder>", "[IMG]", "[image]")
+    },
+    **{
+        f"the line {line!r}": ({"question": f"{line}\nHow many?", "answer": "7"}, "image placeholder")
+        for line in ("Image A: <image>", "<image>\nAnswer in a <div>.", "In a <div>: <image 1>")
+    },
+    "an image's place at the end": ({"question": "How many cats? <image>", "answer": "7"}, "image placeholder"),
+    "an image's place among tags": (
+        {"question": "Look.\n<image>\nAnswer in <answer></answer> tags.", "answer": "7"},
+        "image placeholder",
     ),
     "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "image placeholder"),
     "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
@@ -143,6 +184,12 @@ ANSWERS = {
     **{f"prompt and {name}": ({"prompt": "Q?", name: "42"}, "42") for name in NAMES},
     "accepted": ({"question": "Q?", "ground_truth": ["a", "b"]}, ["a", "b"]),
     "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
+    "stated in the last line": ({"question": "Q?", "answer": "We get 3.\n\n**Answer: $1,200**"}, "1200"),
+    "a matrix": ({"question": "Q?", "answer": [[1, 2], [3, 4]]}, "[[1, 2], [3, 4]]"),
+    "a column of numbers": ({"question": "Q?", "answer": [[8], [8]]}, "[[8], [8]]"),
+    "a row of numbers": ({"question": "Q?", "answer": [[3, 3, 3]]}, "[[3, 3, 3]]"),
+    "a cell": ({"question": "Q?", "answer": [[14]]}, "[[14]]"),
+    "a sum of numbers": ({"question": "10 and 26?", "target": "36", "numbers": [10, 26]}, "36"),
     "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
     "SYNTHETIC-1": ({"prompt": "Q?", "verification_info": '{"ground_truth": "42"}'}, "42"),
     "verl, a list": (in_verl(["a", "b"]), ["a", "b"]),
@@ -153,6 +200,109 @@ ANSWERS = {
 def test_gold_answers_are_found(name):
     raw, answer = ANSWERS[name]
     assert loader.normalise(raw)["answer"] == answer
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+NOTES = {
+    "rows have another gold answer in answers; answer is taken": {"answers": ["42", "forty-two"]},
+    "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
+    "prompts look like UTF-8 read as cp1252": {"question": "GrÃ¶ÃŸe?"},
+    "warning: got the column system, which looks like a part of the question but is in no prompt": {
+        "question": [SYSTEM, {"role": "user", "content": "Q?"}],
+        "system": "Think.",
+    },
+    "rows have a letter as answer, but no choices in the prompt": {"answer": "(B)"},
+    "rows name another choice in correct_answer; answer is taken": {
+        **{"choices": ["x", "y", "z"], "answer": "B", "correct_answer": "C"},
+    },
+    "open an assistant's turn themselves": {
+        "question": [{"role": "user", "content": "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\n<think>"}],
+    },
+    "takes one of the columns nums, target": {"answer": None, "nums": [1, 5], "target": 6},  # countdown's
+    "takes one of the columns numbers, target": {
+        **{"question": "Make 6 of [1, 5].", "answer": None, "numbers": [1, 5], "target": 6},
+    },
+    "rows have tests that may be calls of a function": {"answer": None, "tests": [ON_STDIN], "entry_point": "add"},
+    "1 rows have tests that may be calls": {
+        "answer": None,
+        "tests": [{"input": "f(1)", "output": "2"}, {"input": "3", "output": "3"}],
+    },
+    "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
+    "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
+}
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_what_is_not_read_is_noted(note, tmp_path, capsys):
+    loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and note in lines[0]
+
+
+SILENT = {
+    "a number and a text": ({"choices": ["3", "4", "5"], "answer": "4", "answer_idx": 1}, "B"),
+    "a label from 0": ({"choices": ["1", "2", "3"], "answer": "1", "label": 0}, "A"),
+    "a number and a text of it": ({"choices": ["3", "4", "5"], "answer_idx": 1, "correct_answer": "4"}, "B"),
+    "small letters": ({"question": "Which?\na) x\nb) y", "answer": "A"}, "A"),
+    "Chinese choices": ({"question": "选择：A苹果 B香蕉", "answer": "A"}, "A"),
+    "true or false": ({"question": "True or false?", "answer": "TRUE"}, "TRUE"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_agrees_is_not_noted(name, tmp_path):
+    fields, answer = SILENT[name]
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "How many?", **fields}])
+    done = command(path, "--out", tmp_path / "out.jsonl")
+    assert "warning" not in done.stderr and "note" not in done.stderr
+    assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
+
+
+def test_a_letter_as_answer_is_noted_where_half_of_the_rows_are_so(tmp_path, capsys):
+    rows = [{"question": "Which letter follows A?", "answer": "B"}, *({"question": f"{n}?", "answer": n} for n in "12")]
+    loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
+    rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
+    done = command(write_jsonl(tmp_path / "rows.jsonl", rows), "--validate")
+    assert "warning: 1 prompts have another answer in another row" in done.stderr
+
+
+def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
+    rows = [{"question": "2+2?", "choices": ["3", "4"], "answer": 4}, {"question": "1+0?", "choices": ["0", "1"]}]
+    rows += [{"question": "1+1?", "choices": ["1", "2"], "answer": answer} for answer in (1, "2")]
+    rows[1]["answer"] = 1
+    answers = [row["answer"] for row in loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows]
+    assert answers == ["B", "B", "A", "B"]
+
+
+def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
+    rows = [{"question": "30?", "choices": ["10", "20", "30", "40"], "answer": "30", "answer_idx": 2}]
+    rows.append({"question": "20 km?", "choices": ["10 km", "20 km", "30 km"], "answer": "20", "answer_idx": 1})
+    answers = [row["answer"] for row in loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows]
+    assert answers == ["C", "B"]
+
+
+STDIN = {
+    "push(1)\npop()": "Play push(n) and pop().",
+    "a(b)": "Is a(b) balanced?",
+    "max(1,2)\n": "Evaluate it.",
+    "add(1, 2)": "Add.",
+}
+
+
+@pytest.mark.parametrize("text", STDIN)
+def test_text_on_stdin_may_look_like_a_call(text):
+    tests = [{"input": text, "output": "3"}, {"input": "3\n", "output": "3"}]
+    for kept in (tests, tests[:1]):
+        assert loader.normalise({"problem": STDIN[text], "tests": kept})["tests"] == kept
+
+
+def test_a_prompt_in_words_is_no_setup_of_its_tests():
+    row = loader.normalise({"prompt": "add", "test": "assert add(1, 2) == 3", "entry_point": "add"})
+    assert "setup" not in row and judge(row, ADD).all_passed
 
 
 @pytest.mark.parametrize("truth", [{"target": 98, "numbers": [1, 2]}, '{ "target": 98, "numbers": [1, 2]}'])
@@ -267,6 +417,13 @@ TEXT_ONLY = [
     {"prompt": "Q?", "images": []},
     {"prompt": "Q?", "image": None, "images": [None], "answer": "1"},
     {"prompt": "What does the tag <image> do in HTML?"},
+    {"prompt": "Mend this HTML:\n<video>\n<source src=x>\n</video>"},
+    {"prompt": "I embed a clip with <video>\nbut Chrome shows nothing."},
+    {"prompt": "Which HTML element plays sound:\nA) <audio>\nB) <sound>"},
+    {"prompt": "Which of these plays sound?\nB) <sound>\nA) <audio>"},
+    {"prompt": "Explain the <image>"},
+    {"prompt": "Write alt text for [image]"},
+    {"prompt": "Dear X,\n[image]\nBye"},
     {"prompt": "Repair the test.", "image": "python:3.11"},
     {"prompt": "Q?", "figure": "The figure shows a tree " * 20, "frames": 24},
 ]

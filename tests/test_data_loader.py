@@ -1,6 +1,5 @@
 """scripts/data_loader.py: every reader, format, bad row, target and loader, held to expectations written by hand."""
 
-import ast
 import codecs
 import gzip
 import itertools
@@ -79,7 +78,6 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
         ([data, *to_file, "--map", "prompt"], "field=column"),
         ([data, *to_file, "--limit", "0"], "limit"),
         ([data, "--inspect", "--plot", "x.png"], "try --inspect"),
-        ([data, *to_file, "--txt_sep", "x"], "try JSONL"),
     ):
         try:
             code = loader.main(flags)
@@ -597,6 +595,12 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
     assert kept[0] != kept[1] == kept[2] and len(split("eval=11", "--shuffle", 3)[1]) == 11
 
 
+def test_a_split_says_which_held_out_questions_swap_the_numbers_of_training_ones(tmp_path):
+    rows = [{"prompt": f"{a}+{b}=?", "answer": str(a + b)} for a, b in ((3, 41), (41, 3), (7, 22), (22, 7))]
+    done = command(write_jsonl(tmp_path / "in.jsonl", rows), "--out", tmp_path / "out.jsonl", "--split", "1")
+    assert "warning: 1 rows are held out; 1 of them swap the numbers of a training question (a+b, b+a)" in done.stderr
+
+
 def test_map_and_stdin(tmp_path):
     out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
     done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
@@ -921,14 +925,3 @@ def test_tests_that_are_kept_are_tests_that_the_sandbox_takes(loader, tests, ent
     if isinstance(row["tests"], list) and isinstance(row["tests"][0], list):
         name = name or "solution"  # as the reward code_execution has it
     assert load_script("sandbox").read_tests(row["tests"], name).cases
-
-
-def test_nothing_in_the_source_unpickles_or_evaluates():
-    source = (ROOT / "scripts" / "data_loader.py").read_text(encoding="utf-8")
-    called = {
-        node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
-    }
-    assert not called & {"eval", "exec", "__import__", "system", "Popen", "unsafe_load", "read_pickle"}
-    assert "import pickle" not in source and "trust_remote_code=True" not in source

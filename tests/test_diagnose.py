@@ -23,41 +23,21 @@ from conftest import ROOT, load_module, load_script, run_script
 DATA = ROOT / "tests" / "data" / "diagnose"
 diagnose = load_script("diagnose")
 
-MATERIAL = {  # log: (verdict, causes)
-    "ppo_healthy": ("learned", []),
-    "ppo_one_update": ("learned", []),
-    "ppo_demo": ("learned", []),
-    "page_ppo": ("learned", []),
-    "page_grpo": ("too short", []),
-    "page_distillation": ("too short", []),
-    "ppo_train_grpo": ("learned", []),
-    "grpo_healthy": ("learned", []),
-    "grpo_two_iterations": ("too short", []),
-    "trl_healthy": ("too short", []),
-    "trl_bar.log": ("too short", []),
-    "trl_printer.log": ("too short", []),
-    "verl_healthy.log": ("learned", []),
-    "ppo_lr_high": ("broken", ["updates_too_large"]),
-    "ppo_lr_low": ("did not learn", ["nothing_moves"]),
-    "ppo_constant": ("did not learn", ["constant_reward"]),
-    "ppo_long": ("learned", []),
-    "ppo_cold": ("did not learn", ["near_greedy_sampling"]),
-    "ppo_critic": ("too short", ["critic_useless"]),
-    "ppo_value_clip": ("too short", ["critic_useless"]),
-    "ppo_nan": ("broken", ["overflow"]),
-    "ppo_format": ("broken", ["part_bought"]),
-    "ppo_entropy": ("broken", ["updates_too_large"]),
-    "ppo_mismatch": ("broken", ["sampler_mismatch"]),
-    "ppo_ratio": ("broken", ["sampler_mismatch"]),
-    "grpo_cold": ("did not learn", ["near_greedy_sampling"]),
-    "grpo_lr_high": ("broken", ["updates_too_large"]),
-    "grpo_truncated": ("did not learn", ["limit_too_short"]),
-    "grpo_hack": ("broken", ["part_bought"]),
-    "verl_critic.log": ("did not learn", ["critic_useless"]),
-    "verl_mismatch.jsonl": ("broken", ["sampler_mismatch"]),
-    "verl_ratio.log": ("broken", ["sampler_mismatch"]),
-    "verl_truncated.jsonl": ("did not learn", ["limit_too_short"]),
+LOGS = {  # verdict, causes: logs
+    ("learned",): "ppo_healthy ppo_one_update ppo_demo ppo_long ppo_train_grpo page_ppo grpo_healthy verl_healthy.log",
+    ("too short",): "page_grpo page_distillation grpo_two_iterations trl_healthy trl_bar.log trl_printer.log",
+    ("too short", "critic_useless"): "ppo_critic ppo_value_clip",
+    ("did not learn", "critic_useless"): "verl_critic.log",
+    ("did not learn", "nothing_moves"): "ppo_lr_low",
+    ("did not learn", "constant_reward"): "ppo_constant",
+    ("did not learn", "near_greedy_sampling"): "ppo_cold grpo_cold",
+    ("did not learn", "limit_too_short"): "grpo_truncated verl_truncated.jsonl",
+    ("broken", "updates_too_large"): "ppo_lr_high ppo_entropy grpo_lr_high",
+    ("broken", "overflow"): "ppo_nan",
+    ("broken", "part_bought"): "ppo_format grpo_hack",
+    ("broken", "sampler_mismatch"): "ppo_mismatch ppo_ratio verl_mismatch.jsonl verl_ratio.log",
 }
+MATERIAL = {name: said for said, names in LOGS.items() for name in names.split()}
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 
 
@@ -102,7 +82,7 @@ def config_of(name: str) -> dict:
 @pytest.mark.parametrize("name", MATERIAL)
 def test_real_log_gives_its_verdict_and_cause(name):
     data = judged(DATA / name)
-    assert (data["verdict"], [cause["cause"] for cause in data["causes"]]) == MATERIAL[name]
+    assert (data["verdict"], *(cause["cause"] for cause in data["causes"])) == MATERIAL[name]
 
 
 # ------------------------------------------------------------------------------------------------ one fault at a time
@@ -155,10 +135,11 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "gold_mismatch, of the batch": (lambda text, gold, right, place: float(place == 0), FIRST, {}),
     "constant_reward, placeholder": (lambda *_: 0.5, EMPTY, {}),
     "constant_reward, exception": (lambda *_: 0.0, CAUGHT, {}),
-    "constant_reward, level": (lambda *_: -1.0, "", {}),
+    "constant_reward, level": (lambda *_: -0.5, "", {}),
     "inverted_reward": (lambda text, gold, right, place: -float(right), "", {}),
     "inverted_reward, distance": (lambda text, gold, right, _: 0.0 if right else 0.2 + chance(text), "", {}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
+    "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
     "noisy_reward": (lambda text, gold, right, place: chance(text, place), "", {}),
     "no_group_variance": (lambda text, gold, *_: int(gold) / 100, "", {}),
     "too_hard": (lambda *_: 0.0, source("<answer>"), {"gold": lambda value: value * 1000 + 7}),
@@ -169,7 +150,7 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
 def test_cause_that_samples_show(case, tmp_path):
     pay, text, more = PAYS[case]
     run = judged(write_sampled(tmp_path / "run", pay, text, **more))
-    first, healthy = [cause["cause"] for cause in run["causes"]][:1], case == "healthy"
+    first, healthy = [cause["cause"] for cause in run["causes"]][:1], case.startswith("healthy")
     assert first == ([] if healthy else [case.partition(",")[0]]) and len(run["causes"]) <= 2
     assert run["verdict"] in (("too short",) if healthy else ("did not learn", "broken"))
 
@@ -222,16 +203,39 @@ LOST = {  # few logged scores, the second 0, as where a rollout is used for twen
     "eval/accuracy": lambda n: {0: 0.5, 40: 0.0}.get(n),
     "eval/rows": lambda n: {0: 128, 40: 128}.get(n),
 }
+RARE = {
+    "reward/mean": lambda n: 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None,
+    "reward/std": lambda n: 0.1 * (10 < n < 21),
+    "reward/zero_std_frac": 0.5,
+}
 SCATTER = {"kl/ref": lambda n: (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[n % 7 - 1] if n < 26 else 0.4}
 EASY = {"reward/correctness_reward": 0.98, "eval/accuracy": 0.99}
 FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its settings; "none": none may be named
-    "overflow": (False, {"policy/loss": lambda n: math.nan if n == 7 else None}),
-    "limit_too_short": (True, {"rollout/truncated_frac": 0.6}),
-    "sampler_mismatch": (False, {"rollout/logprob_gap_max": 0.4}),
+    "none, few of the first batches are cut, log": (True, {"rollout/truncated_frac": lambda n: 0.16 + 0.1 * (n < 3)}),
+    "none, a quarter cut in a run that learns": (False, {"rollout/truncated_frac": lambda n: 0.3 - n / 250}),
+    "none, single updates that round in bf16": (
+        False,
+        {"optim/updates": 1.0, "policy/ratio_max": 1.0, "policy/clip_frac": lambda n: 0.002 * (n == 9)},
+    ),
+    "sampler_mismatch, from step 26 on": (
+        True,
+        {"optim/updates": 1.0, "policy/ratio_max": lambda n: 1.4 if n > 25 else 1.0, "policy/clip_frac": 0.0},
+    ),
+    "limit_too_short, a quarter at every step, log": (True, {"rollout/truncated_frac": 0.25}),
     "stale_weights": (True, {"mismatch/kl": lambda n: 3e-4 * n}),
-    "critic_useless": (True, {"value/explained_variance": -0.1}),
+    "none, a critic that still learns": (True, {"value/explained_variance": lambda n: 0.008 * n - 0.3}),
     "critic_useless, log": (False, {"value/explained_variance": lambda n: 1e-7 * n}),
-    "updates_too_large": (True, {"policy/clip_frac": 0.5}),
+    "none, few answers are right, log": (True, RARE),
+    "none, a narrow clip": (True, {"policy/clip_frac": 0.5, "kl/approx": 0.002}),
+    "none, a schedule with restarts": (False, {"optim/lr": lambda n: 1e-4 * (1.1 - n % 10 / 10)}),
+    "none, harder prompts from step 20 on": (
+        True,
+        {
+            "reward/mean": lambda n: (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else None,
+            "eval/accuracy": lambda n: None if n % 10 else 0.3 + n / 100,
+            "eval/rows": lambda n: None if n % 10 else 128,
+        },
+    ),
     "updates_too_large, log": (True, LOST),
     "nothing_moves, rate": (True, {"optim/lr": 0.0}),
     "nothing_moves, KL": (True, {"kl/ref": 1e-7, "optim/lr": 1e-12}),
@@ -249,6 +253,25 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         },
     ),
     "near_greedy_sampling, log": (True, {"reward/zero_std_frac": 1.0}),
+    "none, one group a step, log": (True, {"reward/zero_std_frac": lambda n: float(n < 6 or n % 2)}),
+    "none, a last dip of answers that were learnt": (
+        True,
+        learns(0.5, 0.9)
+        | {"reward/correct": lambda n: min(0.3 + n / 25, 1 - n / 800), "reward/tags": lambda n: 0.9 + n / 500},
+    ),
+    "none, a form that is still being learnt": (
+        True,
+        learns(0.3, 0.6) | {"reward/correct": lambda n: 0.3 + 0.01 * (n % 3), "reward/tags": lambda n: 0.3 + n / 60},
+    ),
+    "none, entropy alone stays": (True, {"policy/entropy": lambda n: 0.4 + 0.01 * (n % 3), "kl/ref": "-"}),
+    "nothing_moves, entropy is frozen": (True, {"policy/entropy": 0.4, "kl/ref": "-"}),
+    "none, held out 64 rows": (True, learns(0.55, 0.75) | {"eval/accuracy": lambda n: 0.5 + n / 800}),
+    "memorised_prompts, cut and paid in training only, log": (
+        True,
+        learns(0.4, 0.85)
+        | dict.fromkeys(("eval/correct", "eval/accuracy"), lambda n: None if n % 10 else 0.4 - n / 100)
+        | {"rollout/truncated_frac": lambda n: float(n > 4), "reward/correct": learns(0.4, 0.85)["reward/mean"]},
+    ),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
     "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
     "partial_credit_stalls": (
@@ -277,6 +300,68 @@ def test_cause_that_figures_show(case, tmp_path):
     run = judged(write_run(tmp_path / "run", rows, None if alone else config_of("ppo_healthy")))
     assert next((cause["cause"] for cause in run["causes"]), "none") == case.partition(",")[0]
     assert any("--settings" in text for text in run["lacked"]) == alone
+
+
+@pytest.mark.parametrize(("rate", "found"), [(0.0, "answer_form"), (0.01, "too_sparse"), (0.5, ""), (0.98, "too_easy")])
+def test_scores_of_minus_one_and_one(rate, found, tmp_path):  # DAPO's
+    def row(n):
+        mean, top = 2 * rate - 1 + 0.002 * (n % 3) * (rate > 0), 1.0 if rate else -1.0
+        return {"critic/score/mean": mean, "critic/score/min": -1.0, "critic/score/max": top}
+
+    rows = [{"step": n, "data": row(n)} for n in range(1, 13)]
+    causes = judged(write_rows(tmp_path / "log.jsonl", rows), group_size=4)["causes"]
+    assert [cause["cause"] for cause in causes][:1] == [found] * bool(found)
+    assert all(cause["certainty"] == "likely" for cause in causes)
+
+
+def test_gold_that_the_prompt_has_is_no_sign_that_it_was_found():
+    def texts(form, gold, count):
+        rows = [
+            {"prompt": f"{n}+7= (A) (B)", "completion": form.format(n, "AB"[n % 2]), "score": 0.0} for n in range(count)
+        ]
+        return diagnose.sample_texts([row | {"answer": gold(n)} for n, row in enumerate(rows)], {})
+
+    assert not diagnose.unpaid_with_gold(texts("{0} and 7, so 3", str, 9))  # the gold is an operand
+    assert not diagnose.unpaid_with_gold(texts("A or B? Answer: {1}", lambda n: "AABB"[n % 4], 82))  # half, by chance
+    assert len(diagnose.unpaid_with_gold(texts("A or B? Answer: {1}", lambda n: "AB"[n % 2], 80))) == 80
+
+
+def test_a_form_learnt_beside_answers_that_stand_is_likely_bought_and_breaks_nothing(tmp_path):
+    parts = {"reward/correct": lambda n: 0.3 + 0.01 * (n % 3), "reward/tags": lambda n: min(1.0, 0.3 + n / 20)}
+    figures = learns(0.3, 0.9) | parts | {"kl/ref": 1e-9}  # what rises has moved, whatever the KL
+    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", figures, True)))
+    assert [(c["cause"], c["certainty"]) for c in run["causes"]] == [("part_bought", "likely")]
+    assert run["verdict"] == "did not learn"
+
+
+def test_length_is_bought_where_samples_show_no_more_right_answers(tmp_path):
+    def sample(step, n):
+        text = f"{'Well. ' * (step + n % 3)}<answer>{n + n % 2}</answer>"
+        row = {"step": step, "prompt": f"What is {n}?", "completion": text, "answer": str(n)}
+        return row | {"score": len(text) / 200 + 0.25 * (n % 2 == 0)}
+
+    rows = [{"step": n, "reward": 0.3 + 0.01 * n, "completion_length": 10.0 * n} for n in range(1, 41)]
+    run = write_rows(tmp_path / "log.jsonl", rows)
+    samples = write_rows(tmp_path / "s.jsonl", [sample(n, 1000 + 7 * n + i) for n in range(1, 41) for i in range(4)])
+    said = judged(run, samples=str(samples))
+    assert [cause["cause"] for cause in said["causes"]] == ["part_bought"] and said["verdict"] != "learned"
+
+
+def test_a_verl_log_tells_the_weight_of_its_kl(tmp_path):
+    figures = {"critic/score/mean": 0.5, "actor/kl_loss": 4e-4, "actor/kl_coef": 5.0}
+    rows = [{"step": n, "data": figures | {"actor/entropy": 0.4 + 0.01 * (n % 3)}} for n in range(1, 31)]
+    assert names(write_rows(tmp_path / "log.jsonl", rows)) == ["kl_holds_policy"]
+
+
+@pytest.mark.parametrize(
+    ("spread", "found"),
+    [(lambda n: 0.5 if n == 1 else 0.04, ["kl_holds_policy"]), (lambda n: 0.5 * (n % 4 == 0), [])],
+    ids=["one step differs more", "groups of most steps are alike"],
+)
+def test_a_kl_is_weighed_against_the_spread_of_groups_that_differ(spread, found, tmp_path):
+    rows = [{"step": n, "reward": 0.3 + 0.01 * (n % 3), "reward_std": spread(n), "kl": 0.001} for n in range(1, 41)]
+    (tmp_path / "settings.json").write_text('{"beta": 0.2}', encoding="utf-8")
+    assert names(write_rows(tmp_path / "log.jsonl", rows), settings=str(tmp_path / "settings.json")) == found
 
 
 def test_a_reward_that_gives_none_for_every_completion(tmp_path):
@@ -326,15 +411,23 @@ SETTINGS = [  # (cause, settings that show it, whatever the figures do)
 
 def test_cause_that_settings_show(tmp_path):
     rows, usual = changed("ppo_healthy", {}, True), config_of("ppo_healthy") | {"kl_coef": 0.01, "temperature": 1.0}
+    usual |= {"ppo_epochs": 4, "minibatches": 4}
     assert names(write_run(tmp_path / "run", rows, usual)) == []
     for cause, settings in SETTINGS:
         assert names(write_run(tmp_path / "run", rows, usual | settings)) == [cause], settings
 
 
-@pytest.mark.parametrize(("score", "better"), [(0.9, True), (0.55, False)])
-def test_learned_takes_a_held_out_gain_beyond_its_interval(score, better, tmp_path):
+@pytest.mark.parametrize("setting", [{"temperature": 0.25}, {"repetition_penalty": 1.05}])
+def test_a_run_that_learns_is_not_ill_by_its_settings_alone(setting, tmp_path):
+    run = judged(write_run(tmp_path / "run", rows_of("ppo_healthy"), config_of("ppo_healthy") | setting))
+    assert run["verdict"] == "learned" and not any(cause["certainty"] == "certain" for cause in run["causes"])
+
+
+@pytest.mark.parametrize(("score", "better"), [(0.9, True), (0.88, True), (0.7, False), (0.55, False)])
+def test_learned_takes_a_held_out_gain_beyond_its_interval_and_most_of_it_kept(score, better, tmp_path):
     rows = [{"step": n, "reward/mean": 0.5 + 0.01 * n, "reward/std": 0.5} for n in range(1, 9)]
     rows = [{"step": 0, "eval/accuracy": 0.5, "eval/rows": 100.0}, *rows]
+    rows[5] |= {"eval/accuracy": 0.97 if score > 0.6 else 0.5}  # of 0.47 a quarter, 0.12, may be lost again
     rows[-1] |= {"eval/accuracy": score, "eval/rows": 100.0}
     # Newcombe 1998 by hand, 0.5 to 0.9 of 100: 0.4 - sqrt((0.9 - 0.826)^2 + (0.596 - 0.5)^2) = 0.28
     assert judged(write_run(tmp_path / "run", rows))["verdict"] == ("learned" if better else "too short")
@@ -377,10 +470,24 @@ def test_callback_of_the_trl_page_ends_a_broken_run(log, ends, tmp_path, capsys,
 FILES = {  # how settings are written: they say the same
     "config.yaml": "temperature: 0.05\nlearning_rate: 5e-6\nnum_generations: 8\n",
     "args.json": '{"temperature": 0.05, "learning_rate": 5e-06, "num_generations": 8}',
-    "train.py": "LR = 5e-6\nx = GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)\n1 / 0\n",
+    "train.py": "LR = 5e-6\nx = GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)\n1 / 0\n"
+    "SFTConfig(learning_rate=2e-4)\nSamplingParams(temperature=1.0, top_k=1)\n",
+    "own.yaml": "eval: {temperature: 1}\nrollout: {temperature: 0.05, n: 8}\njudge: {temperature: 1}\nlr: 5e-6\n",
+    "wandb.yaml": "temperature: {value: 0.05, desc: x}\nlearning_rate: {value: 5e-6}\nnum_generations:\n  value: 8\n",
     "run.sh": 'LR=5e-6\nswift rlhf --temperature 0.05 \\\n  --learning_rate $LR --num_generations "8"\n',
     "verl.sh": "python -m verl.trainer.main_ppo actor_rollout_ref.rollout.temperature=0.05 "
     "actor_rollout_ref.actor.optim.lr=5e-6 actor_rollout_ref.rollout.n=8\n",
+    "defaults.py": "p.add_argument('--temperature', type=float, default=0.05)\np.add_argument('--lr', default=5e-6)\n"
+    "a = p.parse_args()\nGRPOConfig(temperature=a.temperature, learning_rate=a.lr, num_generations=8)\n",
+    "spread.py": "c = dict(temperature=0.05, learning_rate=5e-6)\nGRPOConfig(num_generations=8, **c)\n",
+    "sampler.py": "s = SamplingParams(temperature=0.05)\nSamplingParams(temperature=1.0)\n"
+    "GRPOConfig(learning_rate=5e-6, num_generations=8, vllm_sampling_params=s)\n",
+    "fields.py": "class C:\n    lr: float = 5e-6\n    group_size: int = 8\n    temperature: float = 0.05\n",
+    "names.py": "LR, TEMPERATURE = 1, 1\nLEARNING_RATE = 5e-6\nGROUP_SIZE = 8\nm.generate(**x, temperature=0.05)\n",
+    "own_evaluation.py": "lr = 5e-6\nnum_generations = 8\ndef roll(m):\n    return m.generate(temperature=0.05)\n"
+    "def ev(m):\n    return m.generate(temperature=0.0, top_k=1)\nclass Judge:\n    temperature = 1.0\n",
+    "own_name.py": "lr = 5e-6\nnum_generations = 8\ntemperature = 0.05\nm.generate(temperature=1.0)\n",
+    "refs.yaml": "t: 0.05\ngrpo: {lr: 5e-6, num_generations: 8, temperature: '${t}'}\n",
     "easyr1.yaml": "worker:\n  rollout: {temperature: 0.05, n: 8}\n  actor:\n    optim: {lr: 5e-6}\n",
 }
 
@@ -398,6 +505,206 @@ def test_settings_beside_a_log_and_elsewhere(name, tmp_path):
     assert (run.settings["temperature"], run.settings["lr"], run.settings["group_size"]) == (0.05, 5e-6, 8)
     (folder / name).write_text(FILES[name])
     assert names(folder) == ["near_greedy_sampling"]
+
+
+OTHERS = {  # files beside a run or above it that do not set its training
+    "eval.sh": "python eval.py --temperature 0 --top_k 1 --lr 0 --num_generations 1\n",
+    "generation_config.json": '{"temperature": 0.01, "top_k": 1, "top_p": 0.1, "repetition_penalty": 1.05}',
+    "chat.py": "LR = 1\nm.generate(temperature=0.0, top_k=1)\nm.generate(temperature=1.0, top_k=0)\n",
+    "../sample.sh": "python sample.py --temperature 0 --top_k 1 --max_tokens 64\n",
+    "../other.py": "def correct(completions):\n    return [0.0 for _ in completions]\n",
+    "eval_samples.jsonl": '{"prompt": "1+1=", "completion": "2", "score": 0.0, "gold": 2}\n' * 16,
+}
+
+
+def test_files_that_do_not_set_a_training_are_not_its_settings(tmp_path):
+    rows = [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log = write_rows(folder / "logging.jsonl", rows)
+    alone = judged(log)
+    for name, text in OTHERS.items():
+        (folder / name).write_text(text)
+    said = judged(folder)
+    assert (said["causes"], said["had"]) == (alone["causes"], alone["had"])
+    (folder / "train.py").write_text(
+        "GRPOTrainer(reward_funcs=[correct], learning_rate=1e-6, num_generations=8, beta=0)"
+    )
+    assert "the reward's source (other.py)" in judged(folder)["had"]  # settings name its function
+
+
+REWARD = "def parse({0}):\n    return {0}\n\ndef mine({0}, answer):\n    return 0.0 if parse({0}) else 0.0\n"
+
+
+@pytest.mark.parametrize("takes", ["completions", "solution_str"])
+@pytest.mark.parametrize("place", ["reward.py", "../reward.py"])
+def test_without_names_the_only_reward_in_the_folder_of_a_run_is_its_own(takes, place, tmp_path):
+    folder = write_run(tmp_path / "run", [{"step": n, "reward/mean": 0.0} for n in range(1, 13)])
+    (folder / place).write_text(REWARD.format(takes))
+    assert bool(diagnose.load_run(str(folder)).reward_source) == (place == "reward.py")
+    (folder / "other.py").write_text(REWARD.format(takes))
+    assert not diagnose.load_run(str(folder)).reward_source or place != "reward.py", "one of two"
+
+
+def test_the_command_of_a_script_overrides_its_defaults(tmp_path):
+    write_rows(tmp_path / "train.jsonl", [{"question": "1+1=", "answer": "2"}])  # data, so not the log
+    write_rows(tmp_path / "log.jsonl", [{"step": n, "reward": 0.5, "kl": 0.1} for n in range(1, 13)])
+    (tmp_path / "train.py").write_text(FILES["defaults.py"])
+    (tmp_path / "run.sh").write_text("python train.py --temperature 0.9\n")
+    assert diagnose.load_run(str(tmp_path)).settings["temperature"] == 0.9
+
+
+def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
+    usual = {"actor_rollout_ref.actor.kl_loss_coef": 5.0, "algorithm.kl_ctrl.kl_coef": 0.001}
+    for switch, weight in (("actor_rollout_ref.actor.use_kl_loss", 5.0), ("algorithm.use_kl_in_reward", 0.001)):
+        assert diagnose.verl_settings(usual | {switch: True})["kl"] == weight
+    assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
+
+
+def test_the_folder_of_an_ms_swift_run(tmp_path):
+    rows = [{"reward": n / 60, "reward_std": 0.4, "rewards/Format/mean": n / 60} for n in range(1, 41)]
+    rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]
+    write_rows(tmp_path / "logging.jsonl", rows), write_rows(tmp_path / "val_dataset.jsonl", [{"messages": []}])
+    golds = [str(10 + n % 7) for n in range(160)]
+    texts = [
+        f"<think>I say {gold if n % 3 else 9}</think>" if n < 80 + n % 80 else gold for n, gold in enumerate(golds)
+    ]
+    table = {"step": [str(1 + n // 4) for n in range(160)], "prompt": [f"p{n}" for n in range(160)]}
+    table |= {"completion": texts, "Format": [float("<" in text) for text in texts], "solution": golds}
+    write_rows(
+        tmp_path / "completions.jsonl",
+        [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
+    )
+    run = diagnose.load_run(str(tmp_path))
+    assert [t.score for t in run.texts] == table["Format"] and [t.step for t in run.texts][::40] == [1, 11, 21, 31]
+    assert names(tmp_path) == ["reward_ignores_answer"]
+
+
+@pytest.mark.parametrize("kind", ["completions.jsonl", "rollouts.csv"])
+def test_the_only_file_of_samples_beside_a_log_is_read(kind, tmp_path):
+    write_rows(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    rows = [
+        {"step": 1, "prompt": f"{n}+1=", "completion": f"so {n + 1}", "score": 0.0, "gold": n + 1} for n in range(9)
+    ]
+    lines = [",".join(map(str, row.values())) for row in (dict(zip(rows[0], rows[0], strict=True)), *rows)]
+    text = "\n".join(lines if kind.endswith("csv") else map(json.dumps, rows))
+    (tmp_path / kind).write_text(text + "\n")
+    run = diagnose.load_run(str(tmp_path))
+    assert [t.score for t in run.texts] == [0.0] * 9 and [t.gold for t in run.texts][-1] == "9"
+    (tmp_path / "more.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    run = diagnose.load_run(str(tmp_path))
+    assert not run.texts and "--samples FILE" in run.remarks[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "found"),
+    [
+        ("baseline.jsonl", None, False),
+        ("baseline.jsonl", 1, False),
+        ("scored.jsonl", None, False),
+        ("scored.jsonl", 99, False),
+        ("scored.jsonl", 2, True),
+        ("rollouts_0.jsonl", None, True),
+    ],
+)
+def test_a_table_beside_a_run_is_its_own_by_its_name_or_steps(name, step, found, tmp_path):
+    write_rows(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    row = {"prompt": "1+1=", "completion": "2", "score": 0.0} | ({"step": step} if step else {})
+    write_rows(tmp_path / name, [row] * 9)
+    run = diagnose.load_run(str(tmp_path))
+    assert bool(run.texts) == found == ("--samples FILE" not in str(run.remarks))
+
+
+def printed(n, count=200, **figures):
+    """A step as transformers' Trainer prints it, of a score that rises."""
+    row = {"reward": round(0.2 + 0.6 * n / count + 0.02 * (n % 5), 4), "reward_std": 0.4, "kl": n * 1e-5} | figures
+    return str(row | {"epoch": n / count})
+
+
+def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
+    log, rows = tmp_path / "train.log", [printed(n) for n in range(1, 41)]
+    log.write_text("".join(f"[rank0]: {row}\n[rank1]: {row}\n" for row in rows))
+    assert diagnose.load_run(str(log)).steps() == [*range(1, 41)]
+    dead = ["{'reward': 0.0, 'reward_std': 0.0, 'epoch': %.1f}" % (n / 100) for n in range(120)]
+    log.write_text("\n".join(dead))
+    assert (judged(log)["verdict"], judged(log)["steps"]) == ("did not learn", [1, 120])
+    log.write_text("\n".join([row for row in rows for _ in "ab"] + dead))
+    assert len(diagnose.load_run(str(log)).steps()) == 100, "40 of two ranks, and 60 dead ones"
+    wrapped = [
+        row.replace("0.4,", "np.float64(0.4),").replace("{", "{'loss': tensor(0.1, device='cuda:0'), ") for row in rows
+    ]
+    log.write_text("\n".join(wrapped) + "\n{'loss': <object>, 'reward': 1}\n")
+    run = diagnose.load_run(str(log))
+    assert set(run.values("loss")) == {0.1} and set(run.values("score_std")) == {0.4}
+    assert any(remark.startswith("1 printed dicts") for remark in run.remarks)
+
+
+COPIES = {  # logs of groups that are all alike at a middling pass rate: figures beside the score
+    "verl": {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0, "actor/grad_norm": 0.0, "actor/kl_loss": 0.0},
+    "CSV": {"reward_std": 0.0, "grad_norm": 0.0},
+    "TRL": {
+        "frac_reward_zero_std": 1.0,
+        "reward_std": 0.0,
+        "rewards/f/mean": 0.5,
+        "rewards/f/std": 0.5,
+        "grad_norm": 0.0,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_groups_all_alike_are_copies_or_prompts_always_or_never_solved(kind, tmp_path):
+    score = "critic/score/mean" if kind == "verl" else "reward"
+    rows = [{"step": n, score: 0.5 + 0.01 * (n % 7), **COPIES[kind]} for n in range(1, 41)]
+    causes = judged(write_rows(tmp_path / "log.jsonl", rows))["causes"]
+    assert [cause["cause"] for cause in causes] == ["near_greedy_sampling", "no_group_variance"]
+    assert {cause["certainty"] for cause in causes} == {"likely"} and causes[0]["decide_with"]
+
+
+def test_a_base_model_that_rambles_past_its_answer_is_not_bought(tmp_path):
+    more = {"completions/clipped_ratio": 0.85, "rewards/correct/mean": 0.25}
+    rows = [printed(n, **more | {"rewards/correct/mean": 0.25 + 0.003 * n}) for n in range(1, 201)]
+    (tmp_path / "train.log").write_text("\n".join(rows))
+    assert (judged(tmp_path / "train.log")["verdict"], names(tmp_path / "train.log")) == ("learned", [])
+
+
+def test_an_answer_tried_many_times_is_bought(tmp_path):
+    (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
+    texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]
+    wrong = " The answer is \\boxed{{{}}}."
+    rows = [
+        {"step": step, "prompt": f"p{n}", "gold": 700 + n, "score": float(n % 2 or step > 2)}
+        | {"completion": wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)}
+        for n, step in texts
+    ]
+    write_rows(tmp_path / "samples.jsonl", rows)
+    said = judged(tmp_path)
+    assert said["verdict"] == "broken" and said["causes"][0]["cause"] == "part_bought"
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "found"),
+    [("no_penalty_bonus", 1, ["part_dies"]), ("repetition_penalty", -1, []), ("overlong_punishment", 0, [])],
+)
+def test_a_part_with_the_name_of_a_penalty_dies_if_it_was_paid(name, weight, found, tmp_path):
+    rows = []
+    for n in range(1, 201):
+        right, part = 0.2 + 0.003 * n + 0.02 * (n % 5), 0.15 * math.exp(-n / 30)
+        figures = {"rewards/correct/mean": right, f"rewards/{name}/mean": part, "reward": right + weight * part}
+        rows.append({"step": n, "reward_std": 0.4} | figures)
+    assert names(write_rows(tmp_path / "log.jsonl", rows)) == found
+
+
+@pytest.mark.parametrize(("first", "last", "verdict"), [(1001, 1020, "too short"), (1001, 1060, "no verdict")])
+def test_a_run_that_goes_on_from_another_is_as_long_as_its_own_steps(first, last, verdict, tmp_path):
+    rows = [{"step": n, "reward": 0.5 + 0.1 * math.sin(n) + (n - first) / 600} for n in range(first, last + 1)]
+    assert judged(write_rows(tmp_path / "log.jsonl", rows))["verdict"] == verdict
+
+
+def test_fifty_steps_without_a_verdict_state_the_reason(tmp_path):
+    rows = [{"step": n, "reward": 0.5 + 0.1 * math.sin(n) + n / 600, "kl": 0.01 * n} for n in range(1, 61)]
+    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    assert said["verdict"] == "no verdict" and "chance explains that" in said["remarks"][-1]
 
 
 def test_samples_of_any_table_and_gold_from_the_data(tmp_path):
@@ -430,6 +737,8 @@ def test_trend_by_hand():
     assert diagnose.standard_error(rising) == pytest.approx(1.25 * 1.4826 / math.sqrt(3))  # sqrt(2 / 3) / sqrt 2
     outlier = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 50.0, 1.0, 1.1, 0.9, 1.0, 1.1]
     assert diagnose.trend([0.0, 1.0] * 6) == diagnose.trend(outlier) == 0
+    # of 14 distances two are 1: their median and quartile are 0, their mean 1/7; sqrt(pi / 2) / sqrt 2 = 0.8862
+    assert diagnose.noise([0.0] * 7 + [1.0] + [0.0] * 7) == pytest.approx(0.8862 / 7, rel=1e-3)
     assert diagnose.repeats("abcdef" * 10) == pytest.approx(1 - 6 / 55)  # 55 pieces, 6 of them different
 
 
@@ -483,6 +792,7 @@ def test_console_and_state_of_one_trl_run_agree():
     for name in ("score", "score_std", "loss", "entropy", "length", "lr", "part:correctness_reward"):
         assert console.values(name) == pytest.approx(state.values(name)[:10], rel=2e-3, abs=1e-6), name  # 4 digits
     assert state.series["held_out"].keys() == {6, 12}
+    assert any("--settings" in text for text in judged(DATA / "trl_healthy")["lacked"])  # it has max_steps only
 
 
 VERL_ROW = {"actor/entropy": 0.25, "critic/score/mean": 0.5}
@@ -508,13 +818,11 @@ def test_all_starts_of_a_run_that_verl_resumed_are_read(tmp_path):
     start("metrics.jsonl", range(1, 8), 0.1, '\n{"step": 8, "da')  # killed; its checkpoint was that of step 5
     start("metrics.2.jsonl", range(6, 10), 0.2)
     start("metrics.10.jsonl", range(10, 12), 0.4)
-    start("metrics.3.jsonl", range(10, 11), 0.3)
     (tmp_path / "metrics.4.jsonl").touch()  # one that failed at once
-    (tmp_path / "metrics.old.jsonl").write_text("not of the run")
     run = diagnose.load_run(str(tmp_path))
     expected = {**dict.fromkeys(range(1, 6), 0.1), **dict.fromkeys(range(6, 10), 0.2), 10: 0.4, 11: 0.4}
     assert run.series["score"] == expected
-    assert any("4 starts, to metrics.10.jsonl" in remark for remark in run.remarks)
+    assert any("3 starts, to metrics.10.jsonl" in remark for remark in run.remarks)
     assert diagnose.load_run(str(tmp_path / "metrics.2.jsonl")).series["score"] == dict.fromkeys(range(6, 10), 0.2)
     (tmp_path / "metrics.jsonl").write_text("")
     assert set(diagnose.load_run(str(tmp_path)).series["score"]) == set(range(6, 12))
@@ -614,11 +922,12 @@ BAD_FILES = {
     "empty.jsonl": (b"", "empty"),
     "blank.jsonl": (b"\n  \n", "empty"),
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
-    "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the formats"),
+    "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the known formats"),
     "rows.jsonl": (b'{"prompt": "1+1=", "answer": "2"}\n' * 3, "expected"),
     "list.json": (b"[1, 2, 3]", "expected"),
     "state.json": (b'{"log_history": []}', "expected"),
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
+    "two.csv": (b"Step,a - train/reward,b - train/reward\n1,0.1,0.2\n", "one run"),
     "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
     "sft.log": (b"{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-5, 'epoch': 0.1}\n" * 9, "such as SFT"),
 }
@@ -654,6 +963,13 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
         assert f"got {words.split()[0]}" in message and ("does not exist" in message) == (words in missing)
 
 
+@pytest.mark.parametrize(("parts", "score"), [({"correct": 0.5}, 0.5), ({"correct": 0.5, "form": 1.0}, None)])
+def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
+    row = {"step": "3", "prompt": "p", "completion": "c", "advantage": 0.1, "answer": "7"} | parts
+    text = diagnose.sample_texts(diagnose.rows_of_samples(write_rows(tmp_path / "t.jsonl", [row])), {})[0]
+    assert (text.step, text.score, text.parts, text.gold) == (3, score, parts, "7")
+
+
 def test_samples_without_scores_are_said_to_lack_them(tmp_path):
     run = write_run(tmp_path / "run", rows_of("ppo_healthy"))
     write_rows(run / "samples.jsonl", [{"step": 1, "prompt": f"{i}+1=", "completion": str(i)} for i in range(9)])
@@ -679,7 +995,7 @@ def test_broken_neighbours_and_missing_keys_are_survived(tmp_path):
         assert names(write_run(tmp_path / name, given)) == []
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e308])
 def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
     for key in ("policy/loss", "optim/grad_norm", "kl/ref", "policy/entropy", "reward/mean"):
         rows = rows_of("ppo_healthy")
@@ -717,10 +1033,11 @@ def test_causes_stand_in_the_troubleshooting_page():
 
 # ----------------------------------------------------------------------------- names of the last two years
 
-NAMED = {  # who logs it: (step's name for the score, for the length, more)
+NAMED = {  # who logs it: its names of score, length and held-out figure or part
     "TRL 0.15 GRPO": ("reward", "completion_length", "rewards/accuracy_reward"),
     "TRL 0.17 GRPO": ("reward", "completions/mean_length", "rewards/accuracy_reward/mean"),
     "TRL in a tracker": ("train/reward", "train/completions/mean_length", "train/rewards/accuracy_reward/mean"),
+    "TRL's PPO": ("objective/scores", "objective/kl", "policy/approxkl_avg"),  # its KL is a sum over tokens: not read
     "OpenRLHF 0.8": ("train/reward", "train/response_length", "train/return"),
     "verl 0.2": ("critic/rewards/mean", "response_length/mean", "val/test_score/gsm8k"),
     "verl 0.9": ("critic/score/mean", "response_length/mean", "val-core/gsm8k/acc/mean@1"),
@@ -729,23 +1046,11 @@ NAMED = {  # who logs it: (step's name for the score, for the length, more)
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_run_that_falls_to_nothing_is_found_under_every_name(name, tmp_path):
-    score, length, accuracy = NAMED[name]
-    rows = [
-        {"step": n + 1, score: 0.16 * (1 - n / 20), accuracy: 0.16 * (1 - n / 20), length: 380 - 16.5 * n}
-        for n in range(21)
-    ]
+    score, length, other = NAMED[name]
+    rows = [{"step": n + 1, length: 380 - 16.5 * n} | dict.fromkeys((score, other), 0.16 - n / 125) for n in range(21)]
     run = judged(write_rows(tmp_path / "log.jsonl", rows))
     assert run["verdict"] == "broken" and any("fell from" in text for c in run["causes"] for text in c["explains"])
-
-
-def test_the_logs_of_trls_ppo_are_read(tmp_path):
-    row = {"objective/kl": 20.0, "objective/scores": 0.4, "policy/approxkl_avg": 0.01, "policy/clipfrac_avg": 0.1}
-    row |= {"policy/entropy_avg": 0.5, "loss/policy_avg": 0.0, "val/ratio": 1.0, "lr": 1e-6}
-    (tmp_path / "log").write_text("".join(f"{row | {'episode': 64 * n}}\n" for n in range(12)))
-    run = diagnose.load_run(str(tmp_path / "log"))
-    read = {name: run.values(name)[0] for name in ("score", "kl_step", "clip_frac", "entropy", "lr")}
-    assert read == {"score": 0.4, "kl_step": 0.01, "clip_frac": 0.1, "entropy": 0.5, "lr": 1e-6}
-    assert "kl" not in run.series, "a sum over the tokens of a completion"
+    assert "kl" not in diagnose.load_run(str(tmp_path / "log.jsonl")).series
 
 
 BARS = "\x1b[32m{0}/30\x1b[0m [00:12<00:09, ppo_kl=0.01, reward={1:.3f}, kl={2:.4f}]\r"
@@ -760,7 +1065,10 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
     "ms-swift": ('{{"reward": {1:.8f}, "kl": {2:.8f}, "global_step/max_steps": "{3}/150"}}\n', "", 5),
     "a progress bar": (BARS, "", 1),
     "two ranks": ("[rank0]: {{'reward': '{1:.3f}', 'kl': '{2:.4f}'}}\n[rank1]: a warning {{'a': 1}}\n", "", 1),
+    "a dumped log_history": ('{{\n "step": {0},\n "reward": {1:.6f},\n "kl": {2:.6f}\n}},\n', "[", 1),
     "Windows": ("step={0:04d} | reward={1:.3f} | kl={2:.4f}\r\n", "Started\r\n", 1),
+    "NeMo-RL": ("=== Step {0}/30 ===\n  • Avg Reward: {1:.4f}\n  • KL: {2:.4f}\n  • generation: 51.1s (55%)\n", "", 1),
+    "prime-rl": ("10:01 INFO Step {0} | Time: 4s | Reward: {1:.3f} | Val. Reward: 0.1 | KL: {2:.4f}\n", "", 1),
     "Megatron": (" iteration {0:8d}/ 30 | reward: {1:.6E} | kl: {2:.6E} | number of nan iterations:   0 |\n", "", 1),
 }
 
@@ -776,11 +1084,24 @@ def test_logs_of_every_style_are_read(style, tmp_path):
     assert judged(tmp_path / "log")["verdict"] == "learned"
 
 
+@pytest.mark.parametrize("name", ["eval/accuracy", "val_acc", "val/acc", "eval_score"])
+def test_held_out_figures_beside_trls_names(name, tmp_path):
+    rows = [
+        {"step": n, "reward": 0.4 + 0.01 * min(n, 50)} | ({name: 0.38} if n % 30 == 1 else {}) for n in range(1, 92)
+    ]
+    run = diagnose.load_run(str(write_rows(tmp_path / "log.jsonl", rows)))
+    assert run.series["held_out"] == dict.fromkeys((1, 31, 61, 91), 0.38) and len(run.series["score"]) == 91
+    assert names(tmp_path) == ["memorised_prompts"]
+
+
+def test_columns_that_wandb_adds_are_no_parts(tmp_path):
+    columns = [f"a - train/rewards/x/mean{end}" for end in ("", "__MIN", "__MAX")]
+    (tmp_path / "w.csv").write_text(f"Step,{','.join(columns)}\n" + "".join(f"{n},0.5,0.5,0.5\n" for n in range(9)))
+    assert [*diagnose.load_run(str(tmp_path / "w.csv")).parts()] == ["x"]
+
+
 OWN_LOGS = {
     "lines of name=value": ("[{0}] it={0} avg_return: {1:.3f} kl_x={2:.4f}\n", ""),
-    "dicts": ("{{'it': {0}, 'avg_return': {1:.3f}, 'kl_x': {2:.4f}}}\n", ""),
-    "JSONL": ('{{"it": {0}, "avg_return": {1:.3f}, "kl_x": {2:.4f}}}\n', ""),
-    "CSV": ("{0};{1:.3f};{2:.4f}\n", "it;avg_return;kl_x\n"),
     "wandb's CSV": ('"{0}","{1:.3f}","{2:.4f}"\n', '"Step","sunny-1 - avg_return","sunny-1 - kl_x"\n'),
 }
 
@@ -797,4 +1118,4 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
     assert diagnose.main([str(log), "--columns", "reward=avg_return"]) == 1 and "broken" in capsys.readouterr().out
     assert diagnose.main([str(log), "--columns", "reward=avg_retur"]) == 2
     assert "try reward=avg_return" in capsys.readouterr().err
-    assert diagnose.main([str(log)]) in (2, 3) and "--columns reward=NAME" in "".join(capsys.readouterr())
+    assert diagnose.main([str(log)]) in (2, 3) and "--columns reward=avg_return" in "".join(capsys.readouterr())

@@ -30,18 +30,10 @@ def test_files_of_a_run_do_not_name_its_fault(fault, tmp_path):
     assert not [name for name in names - publics for text in texts if f"def {name}(" in text]
 
 
-def test_wilson_interval():  # by hand, z = 1.96
-    assert score.wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert score.wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert score.wilson(0, 0) == (0.0, 1.0)
-
-
 ADVICE = [
     ("part_bought", "Raise --max_new_tokens to 512.", True),
     ("part_bought", "Pay length only beside a right answer; do not raise the limit.", False),
     ("kl_holds_policy", "increase beta", True),
-    ("kl_holds_policy", "lower --kl_coef to 0.01", False),
-    ("updates_too_large", "a higher learning rate", True),
     ("inverted_reward", "train longer", True),
     ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
 ]

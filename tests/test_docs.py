@@ -312,6 +312,7 @@ SETUP = {
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    importlib.invalidate_caches()  # of `scripts` on the path, which was another folder for the page before
     loaded = set(sys.modules)
     for folder in ("scripts", "examples", "assets"):
         (tmp_path / folder).symlink_to(ROOT / folder)

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from chat_tokenizers import chat_tokenizer, end_ids
+from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
 from parts.environments.conversations import PlayLimits
@@ -332,13 +332,6 @@ class Play:
         return play(rows, self.environments, self.bridge, sample, self.limits, form)
 
 
-def call(name: str, **arguments) -> str:
-    """A tool call as the model writes it."""
-    import json
-
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
 def row(prompt="2+2=", **columns) -> dict:
     """A row of data."""
     return {"prompt": prompt, "columns": columns}
@@ -565,6 +558,16 @@ def test_a_reward_of_none_is_no_score(file):
     path = file("class E:\n    def reset(self, **row):\n        pass\n    def get_reward(self):\n        return None\n")
     (talk,) = Play(f"{path}:E")([row()], [["a"]])
     assert talk.score is None and talk.turn_rewards == [0.0]
+
+
+def test_a_reward_of_none_leaves_nothing_to_its_turns(file):
+    """Their sum would otherwise be taken from the last answer."""
+    paid = "        self.turn_reward = 1.0\n        return None if text == 'b' else 'Go on.'\n"
+    talks = "class E:\n    def reset(self, **row):\n        pass\n    def reply(self, text):\n" + paid
+    for score, expected in (("None", [0.0, 0.0]), ("5.0", [1.0, 4.0])):
+        path = file(f"{talks}    def get_reward(self):\n        return {score}\n")
+        (talk,) = Play(f"{path}:E")([row()], [["a", "b"]])
+        assert talk.turn_rewards == expected
 
 
 def test_a_mixed_batch(file):

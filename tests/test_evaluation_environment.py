@@ -5,13 +5,12 @@ import json
 
 import pytest
 import torch
-from chat_tokenizers import chat_tokenizer
-from conftest import EVAL_DATA, ROOT, save_random_model
+from chat_tokenizers import call, chat_tokenizer
+from conftest import EVAL_DATA, ROOT, read_lines, save_random_model
 
-from parts.environments.environments import load_environments
-from parts.environments.play import play, play_metrics
+from parts.environments.play import play_metrics
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from parts.reading.paired_tests import Values, compare_values, summarize
+from parts.evaluating.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine
 from programs.evaluation.local_model import LocalModel, PrefixEngine
 from programs.evaluation.own_tasks import EnvironmentTask
@@ -31,10 +30,9 @@ def said(prompts, completions, completion_ids, answer, **kwargs):
 """
 
 
-def read(folder, name="results.json"):
-    """results.json or samples.jsonl of a run."""
-    text = (folder / name).read_text()
-    return json.loads(text) if name.endswith(".json") else list(map(json.loads, text.splitlines()))
+def environment_of(folder) -> dict:
+    """What results.json says of the task `environment`."""
+    return json.loads((folder / "results.json").read_text())["tasks"]["environment"]
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +61,10 @@ def test_same_conversations_and_rewards_as_in_training(second):
     models = load_models(config, torch.device("cpu"))
     environments, reward = load_with_reward(config, models.tokenizer)
     setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:ROWS]]
+    rows = read_lines(EVAL_DATA)[:ROWS]
     rows = [{"prompt": row["prompt"], "columns": {"answer": row["answer"]}} for row in rows]
     expected = converse(setup, config, models, HFEngine(config, models), reward, rows, None, {})
-    found = read(folder / "one", "samples.jsonl")
+    found = read_lines(folder / "one" / "samples.jsonl")
     assert {len(sample["turn_ends"]) for sample in expected} == {1, 2}, "right and wrong first answers"
     for ours, theirs in zip(found, expected, strict=True):
         for name in ("messages", "pieces", "turn_rewards", "completion"):
@@ -75,7 +73,7 @@ def test_same_conversations_and_rewards_as_in_training(second):
         assert scores == theirs["rewards"] and ours["metrics"]["score"] == theirs["score"]
         assert ours["metrics"]["length_tokens"] == ours["tokens"] == sum(theirs["response_mask"])
     accuracy = sum(sample["rewards"]["environment"] >= 1 for sample in expected) / ROWS
-    metrics = read(folder / "one")["tasks"]["environment"]["metrics"]
+    metrics = environment_of(folder / "one")["metrics"]
     assert metrics["accuracy"]["value"] == accuracy and metrics["accuracy"]["interval"] == "wilson"
     played = play_metrics([sample["talk"] for sample in expected])
     assert metrics["turns"]["value"] == pytest.approx(played["rollout/turns_mean"], abs=1e-12)
@@ -85,17 +83,17 @@ def test_same_conversations_and_rewards_as_in_training(second):
 def test_cache_comparison_and_page(second, capsys):
     folder, flags = second
     assert main([*flags, "--output_dir", str(folder / "two")]) == 0
-    one, two = (read(folder / name)["tasks"]["environment"] for name in ("one", "two"))
-    answers = sum(sample["metrics"]["turns"] for sample in read(folder / "one", "samples.jsonl"))
+    one, two = (environment_of(folder / name) for name in ("one", "two"))
+    answers = sum(sample["metrics"]["turns"] for sample in read_lines(folder / "one" / "samples.jsonl"))
     assert (one["from_cache"], two["from_cache"]) == (0, answers)
     assert two["values"]["score"] == one["values"]["score"] and two["keys"] == one["keys"]
     assert main([*flags, "--max_turns", "1", "--output_dir", str(folder / "short")]) == 0
-    short = read(folder / "short")["tasks"]["environment"]
+    short = environment_of(folder / "short")
     assert short["from_cache"] == ROWS and short["metrics"]["limit_frac"]["value"] > 0
     capsys.readouterr()
     folders = [str(folder / name) for name in ("one", "short")]
     assert main(["--compare", *folders, "--output_dir", str(folder / "compared")]) == 0
-    found = read(folder / "compared", "comparison.json")["tasks"]["environment"]["accuracy"]
+    found = json.loads((folder / "compared" / "comparison.json").read_text())["tasks"]["environment"]["accuracy"]
     assert found["test"] == "exact McNemar" and found["rows"] == ROWS and found["difference"] == 0
     assert "environment accuracy" in capsys.readouterr().out
 
@@ -109,10 +107,6 @@ def test_shares_of_few_calls_have_finite_figures():
 
 
 # ------------------------------------------------------------------------------------------------ tools
-
-
-def call(name: str, **arguments) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 SAID = {  # by row and sample: the answers of each turn
@@ -166,7 +160,7 @@ def played_with_tools(folder):
 
 
 def test_tools_samples_and_rows_left_out(tmp_path, capsys):
-    task, model, rows, prompts, records, counts = played_with_tools(tmp_path)
+    task, _, rows, _, records, counts = played_with_tools(tmp_path)
     assert [row["answer"] for row in rows] == ["4", "7"]
     assert (counts["rows_left_out"], counts["from_cache"]) == (1, 0)
     assert "left out 1 of 3 prompts longer than 512 tokens" in capsys.readouterr().err
@@ -183,21 +177,6 @@ def test_tools_samples_and_rows_left_out(tmp_path, capsys):
     pieces = records[0][0]["pieces"]
     assert [piece["sampled"] for piece in pieces] == [True, False] * 2 + [True]
     assert pieces[1]["text"] == "<|user|>4<|end|><|assistant|>"
-    # a direct `play` gives the same figures
-    environments = load_environments(f"{EXAMPLES}:Calculator")
-    setup = make_play_setup(task.config, model.tokenizer, model.eos_ids, environments)
-
-    def sample(prompts, numbers, turn):
-        said = [SAID["47"[number // 2], number % 2][turn] + "<|end|>" for number in numbers]
-        ids = [model.tokenizer(text, add_special_tokens=False).input_ids for text in said]
-        return [(own, [0.0] * len(own)) for own in ids]
-
-    pairs = zip(prompts, rows, strict=True)
-    each = [{"prompt": prompt, "columns": {"answer": row["answer"]}} for prompt, row in pairs for _ in range(2)]
-    metrics = play_metrics(play(each, environments, setup.bridge, sample, setup.limits, setup.form))
-    assert metrics["tool/failure_frac"] == sum(values["failure_frac"].top) / sum(values["failure_frac"].bottom)
-    assert metrics["tool/calls_mean"] == sum(values["calls"].top) / 2
-    assert metrics["rollout/limit_frac"] == sum(values["limit_frac"].top) / 2
 
 
 def test_cached_answers_are_not_asked_again(tmp_path):

@@ -1,10 +1,9 @@
 """The five environments of examples/environments.py: what they pay, hostile input, the same talk in TRL."""
 
-import json
 import sys
 
 import pytest
-from chat_tokenizers import TOOLS, chat_tokenizer
+from chat_tokenizers import TOOLS, call, chat_tokenizer
 from conftest import ROOT, load_module, save_random_model
 
 from parts.environments.conversations import PlayLimits
@@ -170,11 +169,6 @@ def test_search():
 
 
 # ------------------------------------------------------------------------------------------------ here and in TRL
-
-
-def call(name: str, **arguments) -> str:
-    """A tool call in the form that the template writes."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 PLAYS = {

@@ -272,5 +272,5 @@ def test_a_warm_start_samples_on_in_smaller_batches(capsys):
 def test_ctrl_c_while_memory_runs_out_stays_ctrl_c(capsys):
     error = KeyboardInterrupt()
     error.__context__ = RuntimeError("CUDA out of memory")
-    assert code_of(error, "mend it", "stopped at once") == 130
+    assert code_of(error, "fix it", "stopped at once") == 130
     assert "stopped at once" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 import test_verl_environment as verl_side
 import torch
 from chat_tokenizers import TOOLS
-from conftest import ROOT, TINY_LM, load_script
+from conftest import ROOT, TINY_LM, load_script, read_lines, write_lines
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from programs.ppo_train.models import load_models
@@ -52,7 +52,7 @@ def place(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("place")
     rows = [{"prompt": prompt, "answer": gold, "environment": kind} for kind, prompt, gold, *_ in TALKS]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", rows)
     (folder / "tools.jinja").write_text(TOOLS)
     (folder / "own.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT / 'examples')!r})\n"
@@ -106,7 +106,7 @@ def in_ppo_train(place) -> tuple[list, list[float]]:
     models = load_models(config, torch.device("cpu"))
     environments, reward = load_with_reward(config, models.tokenizer)
     setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(place / "rows.jsonl")
     rows = [{"prompt": row.pop("prompt"), "columns": row} for row in rows]
     samples = converse(setup, config, models, Scripted(models.tokenizer), reward, rows, None, {})
     return [(s["response_ids"], s["response_mask"]) for s in samples], [s["score"] for s in samples]
@@ -144,7 +144,7 @@ def in_evaluation(place, monkeypatch) -> tuple[list, list[float]]:
     output = place / "evaluated"
     flags = flags_of(place, "--max_new_tokens=96", "--max_prompt_tokens=736", "--precision=fp32", "--cache=false")
     assert evaluation.main([*flags, f"--output_dir={output}"]) == 0
-    samples = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()]
+    samples = read_lines(output / "samples.jsonl")
     ids = [(talk.response_ids, talk.response_mask) for talk in talks[0]]
     return ids, [sample["metrics"]["score"] for sample in samples]
 

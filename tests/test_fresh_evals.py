@@ -261,7 +261,6 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
     ("three-objectives", lambda f: objectives(f, ".detach()", ""), [2]),
-    ("three-objectives", lambda f: objectives(f, "1.05)", "1.0)"), [3]),
     ("heron-moves-house", lambda f: heron(f, HERON), []),
     ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
     (
@@ -427,7 +426,7 @@ def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
         kls[name] = total / count
     pupil.save_pretrained(folder / "pupil")
     tokenizer.save_pretrained(folder / "pupil")
-    kls["kl_after"] *= {"ten times": 10.0, "nothing left": 0.0}.get(kind, 1.0)
+    kls["kl_after"] *= {"ten times": 10.0}.get(kind, 1.0)
     write(folder, pupil__json=kls)
 
 
@@ -441,7 +440,6 @@ TRAINED = [  # task, how its answer is made, its kind, the assertions that fail
     ("mentor-of-the-helpdesk", helpdesk, "right", []),
     ("mentor-of-the-helpdesk", helpdesk, "untrained", [0]),
     ("mentor-of-the-helpdesk", helpdesk, "ten times", [1]),
-    ("mentor-of-the-helpdesk", helpdesk, "nothing left", [1]),
 ]
 
 

@@ -1,14 +1,17 @@
 """Runs of TRL moved to verl by --from_trl: what is read off their files, what it becomes, and what is refused."""
 
+import ast
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT, TINY_LM, load_script, script_env
 
-from parts.rewards.extracts import extract, imports_trainer
+from parts.rewards.extracts import extract, import_blocks, imports_trainer
+from programs.create_reward_template.assembly import assembled
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
@@ -39,7 +42,8 @@ READ = (
     "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
     "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
     "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
-    "vllm_importance_sampling_correction warmup_steps weight_decay"
+    "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
+    "vllm_importance_sampling_clip_min warmup_steps weight_decay shuffle_dataset chat_template_kwargs use_vllm optim"
 ).split()
 
 
@@ -49,8 +53,73 @@ def test_defaults_are_those_of_trl():
 
     fields, ours = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}, verl.trl_defaults("GRPOConfig")
     assert {name: fields[name] for name in READ} == {name: ours[name] for name in READ}
-    assert set(fields) >= verl.OF_THE_MACHINE | verl.ONLY_GIVEN
+    assert set(fields) >= {name for name in verl.OF_THE_MACHINE if "." not in name} | verl.ONLY_GIVEN
     assert {name: getattr(LoraConfig(), name) for name in verl.PEFT_DEFAULTS} == verl.PEFT_DEFAULTS
+
+
+# what may change nothing and be named in no note: the log, the hub, files, and the machine
+QUIET = re.compile(
+    r"(log|report|run_name|num_completions_to_print|disable_tqdm|push_to_hub|save_|eval_strategy|output_dir|resume_from|"
+    r"dataloader_(num_workers|pin_memory)|per_device_eval|remove_unused|ddp_|fsdp|deepspeed|gradient_checkpointing|"
+    r"tf32|use_cpu|vllm_(mode|enable_sleep|max_model))"
+)
+OTHER = {  # values that are not the default, where the default's kind does not say one
+    "bf16": False,
+    "lr_scheduler_type": "constant",
+    "importance_sampling_level": "sequence",
+    "scale_rewards": "none",
+    "loss_type": "dr_grpo",
+    "vllm_importance_sampling_mode": "token_mask",
+    "vllm_importance_sampling_clip_min": 0.5,
+    "vllm_importance_sampling_cap": 5.0,
+    "generation_batch_size": 32,
+    "steps_per_generation": 4,
+    "reward_weights": [2.0],
+    "model_init_kwargs": {"revision": "v1"},
+    "chat_template_kwargs": {"enable_thinking": False},
+    "max_steps": 10,
+    "save_steps": 1,
+    "eval_steps": 1,
+}
+
+
+def other_value(name: str, default):
+    """A value of a GRPOConfig's field that is not its default."""
+    if name in OTHER:
+        return OTHER[name]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        return default * 2 or 1
+    return 3 if default is None else f"{default}_2"
+
+
+@pytest.mark.long
+def test_no_setting_of_trl_is_lost_in_silence(tmp_path, capsys):
+    """Each field, set to another value: an override differs, a note names it, or it is refused by its name."""
+    from trl import GRPOConfig
+
+    fixed = {"max_steps": -1, "beta": 0.1, "num_iterations": 2, "use_vllm": True, "bf16": True}
+    layout = verl.Layout("/job", "/out", template=None, held_out=True, parameters=1e9, columns=[])
+
+    def moved(**changes):
+        settings = ", ".join(f"{name}={value!r}" for name, value in (fixed | changes).items())
+        config = read(tmp_path, settings)
+        overrides = [o.text() for o in verl.make_overrides(config, layout)]
+        return (overrides, config.reward, config.mask_truncated), capsys.readouterr().err
+
+    usual, _ = moved()
+    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)} | fixed
+    silent = []
+    for name, default in defaults.items():
+        try:
+            job, notes = moved(**{name: other_value(name, None if default is dataclasses.MISSING else default)})
+        except verl.UserError as error:
+            job, notes = usual, str(error)
+        if job == usual and not re.search(rf"\b{name}\b", notes):
+            silent.append(name)
+    assert [name for name in silent if not QUIET.match(name)] == []
+    assert {"output_dir", "logging_steps", "vllm_mode"} <= {*silent}
 
 
 def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
@@ -64,6 +133,9 @@ def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
     assert {name: getattr(config, name) for name in expected} == expected
     said = capsys.readouterr().err
     assert "lr_scheduler_type linear: verl's FSDP has constant and cosine" in said and "TRL 1e-4" in said
+
+
+VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +157,27 @@ def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
         ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5, "mismatch": "none"}),
-        ("max_steps=5, use_vllm=True, vllm_mode='colocate'", {"mismatch": "auto"}),
+        (
+            "max_steps=5, use_vllm=True, vllm_mode='colocate'",
+            {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 3.0},
+        ),
+        (f"{VLLM}token_truncate', vllm_importance_sampling_clip_max=2.5", {"mismatch": "tis", "mismatch_high": 2.5}),
+        (
+            f"{VLLM}token_mask', vllm_importance_sampling_clip_min=0.5, vllm_importance_sampling_clip_max=None",
+            {"mismatch": "icepop", "mismatch_low": 0.5, "mismatch_high": 1e9},
+        ),
+        (
+            f"{VLLM}sequence_truncate'",
+            {"mismatch": "tis", "override": ["algorithm.rollout_correction.rollout_is=sequence"]},
+        ),
+        ("max_steps=5, use_vllm=True, vllm_importance_sampling_correction=False", {"mismatch": "none"}),
+        ("max_steps=5, bf16=False", {"precision": "fp32"}),
+        ("max_steps=5, bf16=False, fp16=True", {"precision": "fp16"}),
+        ("max_steps=5, shuffle_dataset=False", {"override": ["data.shuffle=False"]}),
+        (
+            "max_steps=5, chat_template_kwargs={'enable_thinking': False}",
+            {"chat_template_kwargs": '{"enable_thinking": false}'},
+        ),
         ("max_steps=5, vllm_gpu_memory_utilization=0.45, vllm_tensor_parallel_size=2", {"vllm_memory": 0.45}),
         ("max_steps=5, vllm_tensor_parallel_size=2, fp16=True", {"rollout_tensor_parallel": 2, "precision": "fp16"}),
         ("max_steps=5, gradient_checkpointing=True, save_total_limit=3, bf16=False", {"keep_checkpoints": 3}),
@@ -103,7 +195,8 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n" + text
     text = text.replace("'m', ", "MODEL, ") + "MODEL = 'm'\n"
     assert read(tmp_path, text=text).model == "m" and read(tmp_path, text=text).lora_rank == 0
-    text += "peft_config = LoraConfig(r=4, lora_alpha=16, use_dora=True, rank_pattern={}, layers_to_transform=None)\n"
+    more = "r=4, lora_alpha=16, use_dora=True, rank_pattern={}, layers_to_transform=None"
+    text = text.replace("reward_funcs=", f"peft_config=LoraConfig({more}), reward_funcs=")
     config = read(tmp_path, text=text, flags=["--lr=1e-3", "--model=n"])
     said = capsys.readouterr().err
     assert "LoraConfig(use_dora=True): has no equal" in said and said.count("LoraConfig(") == 1
@@ -141,6 +234,33 @@ def test_what_cannot_be_moved_is_told(changes, told, tmp_path):
     with pytest.raises(verl.UserError) as caught:
         read(tmp_path, **changes)
     assert told in str(caught.value) and "expected" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("adapters", "rank"),
+    [
+        ("peft_config=None", 0),
+        ("peft_config=LORA", 16),  # made and changed before
+        ("peft_config=LoraConfig(r=16) if False else None", None),
+        ("peft_config=make_peft()", None),
+        ("peft_config=get_peft_config(ModelConfig(use_peft=True, lora_r=16))", None),
+        ("**more()", None),
+        ("*more()", None),
+    ],
+)
+def test_adapters_are_those_of_the_trainer_or_refused(adapters, rank, tmp_path, capsys):
+    text = "LORA = LoraConfig(r=8)\nLORA.r = 16\n" + SHORT.replace("{model}", "'m', {model}")
+    text = text.format(settings="max_steps=5", data='"json", data_files="rows.jsonl"', model=f"{adapters}, ")
+    if "*" in adapters:
+        text = text.replace("'m', ", "").replace("reward_funcs=reward, ", "")
+    if rank is None:
+        with pytest.raises(verl.UserError, match=r"got (peft_config=|GRPOTrainer\(…\) of)"):
+            read(tmp_path, text=text)
+    else:
+        assert read(tmp_path, text=text).lora_rank == rank
+        assert ("LoraConfig in line 1 is not GRPOTrainer's peft_config" in capsys.readouterr().err) == (rank == 0)
+    if "make" in adapters:
+        assert read(tmp_path, text=text, flags=["--lora_rank=4"]).lora_rank == 4
 
 
 def test_a_setting_without_equal_is_said_and_a_missing_file_refused(tmp_path, capsys):
@@ -283,6 +403,15 @@ def test_an_extract_has_what_its_names_need():
     exec(compile(source, "extract", "exec"), scope)
     assert scope["reward"]("abc") == 3.0
     assert imports_trainer(FILE) == ["trl"] and imports_trainer(source) == []
+
+
+def test_a_star_import_is_kept_in_a_line_of_its_own():
+    body = "\n\ndef reward(text):\n    return floor(s(4))\n"
+    source = "from math import *\nfrom math import sqrt as s, pi\nimport json\n" + body
+    assert extract(source, ["reward"]) == source.replace(", pi\nimport json", ", pi")
+    imports = ast.parse(source).body[:3]
+    assert import_blocks(imports) == "import json\nfrom math import *\nfrom math import sqrt as s, pi"
+    assert assembled("", [source], ["reward"]).startswith("from math import *\nfrom math import sqrt as s\n\n\ndef")
 
 
 def test_a_local_name_takes_along_nothing_of_the_file():

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
+from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, without_clock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from parts.networks.models import sample_plainly
@@ -39,7 +39,7 @@ def tiny():
 def answers(limit: int = 24, **fields) -> str:
     """What the embedded model's own `generate` writes, or the error that it raises."""
     model, tokenizer = tiny()
-    rows = [json.loads(line)["prompt"] for line in EVAL_DATA.read_text().splitlines()[:4]]
+    rows = [row["prompt"] for row in read_lines(EVAL_DATA)[:4]]
     ids = [tokenizer.apply_chat_template(row, add_generation_prompt=True)["input_ids"] for row in rows]
     width = max(map(len, ids))
     batch = {
@@ -78,11 +78,7 @@ def run_of(folder, script, model, *flags):
     out = folder / "run"
     data = [f"--data={TRAIN_DATA}", f"--eval_data={EVAL_DATA}", "--plot_every=0", "--eval_every=0", "--eval_rows=24"]
     assert load_script(script).main([f"--model={model}", f"--output_dir={out}", "--steps=1", *data, *flags]) == 0
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    kept = [
-        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "per_s" not in k} for line in lines
-    ]
-    return kept, (out / "samples.jsonl").read_text(), out
+    return without_clock(out), (out / "samples.jsonl").read_text(), out
 
 
 @pytest.mark.long

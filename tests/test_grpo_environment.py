@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from chat_tokenizers import chat_tokenizer
-from conftest import EVAL_DATA, SHAPE, load_script
+from chat_tokenizers import call, chat_tokenizer
+from conftest import EVAL_DATA, SHAPE, load_script, read_lines, without_clock, write_lines
 from safetensors.torch import load_file
 
 grpo = load_script("grpo_train")
@@ -104,14 +104,14 @@ def place(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("place")
     (folder / "own.py").write_text(OWN)
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:4]]
+    rows = read_lines(EVAL_DATA)[:4]
     rows = [{**row, "level": i, "environment": ["adder", "silent"][i % 2]} for i, row in enumerate(rows)]
     rows[3]["prompt"] = rows[3]["prompt"][0]["content"]
     long = {**rows[0], "prompt": "2+" * 550 + "2="}  # too long with the tools
-    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [long, *rows]))
+    write_lines(folder / "mixed.jsonl", [long, *rows])
     for row in rows:
         del row["environment"]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", rows)
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
     end = tokenizer.eos_token_id
     torch.manual_seed(0)
@@ -147,10 +147,6 @@ def tiny_flags(place, name="Talk", *more) -> list[str]:
     """Flags of a run of the embedded model, which talks and calls nothing."""
     kept = [flag for flag in flags_of(place, name) if not flag.startswith(("--model", "--max_"))]
     return [*kept, "--max_turns=2", "--max_completion_length=12", "--max_prompt_length=32", *more]
-
-
-def call(name: str, **arguments) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
 
 
 END = "<|im_end|>"
@@ -226,8 +222,8 @@ def test_conversations_are_those_of_trls_own_loop(both):
 
 def test_an_answer_ends_where_trl_ends_it(both):
     trainer = both[0]
-    config = grpo.parse_config(["--model", trainer.model.config.name_or_path])
-    assert grpo.end_ids_of(config, trainer._tokenizer) == sorted(trainer.eos_token_ids)
+    saved = grpo.generation_settings(trainer.model.config.name_or_path)
+    assert grpo.ending_ids(saved.eos_token_id, trainer._tokenizer) == sorted(trainer.eos_token_ids)
 
 
 def texts(trainer, output: dict) -> list[str]:
@@ -288,7 +284,7 @@ def test_environments_have_the_columns_of_their_rows_and_rewards_see_what_was_sa
     seen.clear()
     numbers = [0, 0, 3, 3]
     out = played(ready, numbers)
-    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(place / "rows.jsonl")
     rows[3]["prompt"] = [{"role": "user", "content": rows[3]["prompt"]}]
     assert seen == [rows[n] for n in numbers]
     for ids, mask, logprobs in zip(out["completion_ids"], out["env_mask"], out["logprobs"], strict=True):
@@ -333,12 +329,6 @@ def test_processes_that_sample_together_are_refused(monkeypatch):
 # ------------------------------------------------------------------------------------------------ runs
 
 
-def lines_of(folder, name="metrics.jsonl") -> list[dict]:
-    """Lines of a log, without what a clock says."""
-    rows = map(json.loads, (folder / name).read_text().splitlines())
-    return [{k: v for k, v in row.items() if not k.startswith(("time/", "tool/seconds", "memory/"))} for row in rows]
-
-
 @pytest.mark.long
 def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypatch):
     from trl import GRPOTrainer
@@ -365,7 +355,7 @@ def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypa
     folder = tmp_path / "run"
     code, _, error = ours(*flags_of(place, "Adder", "--steps=2", f"--output_dir={folder}"))
     assert code == 0, error
-    first, *steps = lines_of(folder)
+    first, *steps = without_clock(folder)
     assert len(steps) == 2
     expected = {"environment": 13 / 4, "turns_mean": 9 / 4, "calls_mean": 6 / 4, "accuracy": 3 / 4}
     assert {name: first[f"eval/{name}"] for name in expected} == expected
@@ -374,7 +364,7 @@ def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypa
         names = ("rollout/turns_mean", "rollout/limit_frac", "tool/calls_mean", "tool/failure_frac")
         assert [line[name] for name in names] == [9 / 4, 1 / 4, 6 / 4, pytest.approx(2 / 6)]
         assert line["optim/grad_norm"] > 0
-    entries = lines_of(folder, "samples.jsonl")
+    entries = read_lines(folder / "samples.jsonl")
     assert sorted((e["step"], e["kind"]) for e in entries[::4]) == [
         (0, "eval"),
         (1, "train"),
@@ -395,7 +385,7 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert ours(*flags, "--steps=3", f"--output_dir={whole}")[0] == 0
     assert ours(*flags, "--steps=1", f"--output_dir={parts}")[0] == 0
-    metrics = lines_of(whole)
+    metrics = without_clock(whole)
     assert [line["rollout/turns_mean"] for line in metrics[1:]] == [2.0] * 3
     own_module(place).BROKEN = True
     code, _, error = ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")
@@ -404,7 +394,7 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
     assert code == 3 and f"own.py:{line}" in error and "AttributeError" in error and "row " in error
     assert "Traceback" not in error
     assert ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")[0] == 0
-    assert lines_of(parts)[2:] == metrics[2:]
+    assert without_clock(parts)[2:] == metrics[2:]
     a, b = (load_file(folder / "final" / "model.safetensors") for folder in (whole, parts))
     assert all(torch.equal(a[name], b[name]) for name in a)
 

@@ -21,9 +21,12 @@ from conftest import (
     TINY_LM,
     TRAIN_DATA,
     load_script,
+    read_lines,
     run_script,
     save_random_model,
     script_env,
+    without_clock,
+    write_lines,
 )
 from safetensors.torch import load_file
 
@@ -153,15 +156,6 @@ def trainer_of(ours, monkeypatch, tmp_path):
         return seen.value.args[0]
 
     return build
-
-
-def metrics(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(folder: Path) -> list[dict]:
-    """Metrics without what the clock decides."""
-    return [{k: v for k, v in line.items() if not k.startswith(("time/", "memory/"))} for line in metrics(folder)]
 
 
 def weights(folder: Path, name: str = "final/model.safetensors") -> dict:
@@ -370,7 +364,7 @@ def finished(tmp_path_factory):
 
 @pytest.mark.long
 def test_twenty_steps_raise_reward_and_accuracy(finished):
-    lines, summary = metrics(finished[0]), json.loads((finished[0] / "summary.json").read_text())
+    lines, summary = read_lines(finished[0] / "metrics.jsonl"), json.loads((finished[0] / "summary.json").read_text())
     first, last = (sum(line["reward/mean"] for line in lines[part]) / 5 for part in (slice(1, 6), slice(16, 21)))
     assert last > first + 0.1
     assert summary["accuracy_before"] <= 0.55 and summary["accuracy_after"] > summary["accuracy_before"] + 0.2
@@ -379,7 +373,7 @@ def test_twenty_steps_raise_reward_and_accuracy(finished):
 @pytest.mark.long
 def test_run_leaves_what_it_should(finished):
     folder, result = finished
-    lines = metrics(folder)
+    lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == [*range(21)]
     glossary = (ROOT / "references" / "metrics.md").read_text()
     functions = {"correctness_reward", "format_reward"}
@@ -396,7 +390,7 @@ def test_run_leaves_what_it_should(finished):
     assert [line["step"] for line in held_out] == [0, 10, 20] and {line["eval/rows"] for line in held_out} == {200}
     assert all(line["eval/accuracy_low"] < line["eval/accuracy"] < line["eval/accuracy_high"] for line in held_out)
     assert re.search(r"step 20: held-out accuracy [01]\.\d{3} \(95%: [01]\.\d{3} to [01]\.\d{3}\)", result.stderr)
-    entries = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    entries = read_lines(folder / "samples.jsonl")
     assert {(e["step"], e["kind"]) for e in entries} == {
         (0, "eval"),
         (10, "eval"),
@@ -434,7 +428,7 @@ def test_tracker_has_trls_names_and_the_held_out_figures(finished):
     events = EventAccumulator(str(folder))
     events.Reload()
     rewards = [e.value for e in events.Scalars("train/reward")]
-    lines = metrics(finished[0])
+    lines = read_lines(finished[0] / "metrics.jsonl")
     assert rewards == [pytest.approx(line["reward/mean"], rel=1e-5) for line in lines[1:]]
     held_out = [(e.step, e.value) for e in events.Scalars("eval/accuracy")]
     assert held_out == [(s, pytest.approx(lines[s]["eval/accuracy"], rel=1e-5)) for s in (10, 20)]
@@ -445,7 +439,7 @@ def test_a_rollout_trains_two_steps_beside_a_reference(ours, task, tmp_path):
     flags = ["--loss_type=luspo", "--importance_sampling_level=sequence", "--num_iterations=2", "--beta=0.01"]
     code, _, error = ours(*task, "--steps=2", *flags, f"--output_dir={out}")
     assert code == 0, error
-    lines = metrics(out)
+    lines = read_lines(out / "metrics.jsonl")
     assert [line["step"] for line in lines] == [0, 1, 2] and "kl/ref" in lines[1]
     assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
 
@@ -483,7 +477,7 @@ def test_rewards_get_every_column_as_it_is_in_the_file(ours, small, tmp_path):
         {"prompt": f"{n}+1=", "mixed": n if n % 2 else "two", "when": "2026-01-02", "deep": {"a": [n]}, "row": "x"}
         for n in range(6)
     ]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_lines(tmp_path / "d.jsonl", rows)
     code = "import json, pathlib\n\n\ndef keep(prompts, completions, **columns):\n"
     code += "    seen = {k: columns[k] for k in ('mixed', 'when', 'deep', 'row')} | {'prompts': prompts}\n"
     code += f"    pathlib.Path({str(tmp_path / 'seen.json')!r}).write_text(json.dumps(seen))\n"
@@ -507,7 +501,8 @@ def test_async_rewards_get_trls_extras(ours, small, tmp_path):
     assert code == 0, error
     history = json.loads((out / "checkpoints/checkpoint-2/trainer_state.json").read_text())["log_history"]
     assert [entry["steps_seen"] for entry in history if "steps_seen" in entry] == [0.0, 1.0]
-    assert {"reward/slow", "reward/digits", "eval/slow"} <= {*metrics(out)[-1]} | {*metrics(out)[0]}
+    first, *_, last = read_lines(out / "metrics.jsonl")
+    assert {"reward/slow", "reward/digits", "eval/slow"} <= {*last} | {*first}
 
 
 @pytest.mark.parametrize(
@@ -617,7 +612,7 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
     resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert resumed == 0, error
     assert json.loads((out / "summary.json").read_text())["steps"] == 7
-    assert untimed(out) == untimed(plain)
+    assert without_clock(out) == without_clock(plain)
     assert same(weights(out), weights(plain))
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
     states = [json.loads((f / "checkpoints/checkpoint-7/trainer_state.json").read_text()) for f in (out, plain)]
@@ -634,7 +629,7 @@ def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path
     shutil.rmtree(out / "final")
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
-    assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
+    assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
 def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
@@ -656,7 +651,7 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     assert done.returncode == 0, done.stderr
     assert "stage 1 of 2 from step 1: format_reward x 1" in done.stderr
     assert "stage 2 of 2 from step 3: noisy x 1, adaptive x 2" in done.stderr
-    lines = metrics(plain)
+    lines = read_lines(plain / "metrics.jsonl")
     assert ["reward/format_reward" in line for line in lines[1:]] == [True, True, False, False, False, False]
     for line in lines[3:]:
         assert line["reward/mean"] == pytest.approx(line["reward/noisy"] + 2 * line["reward/adaptive"], abs=1e-5)
@@ -672,7 +667,7 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     assert max(grpo.saved_steps(grpo.Config(output_dir=str(out)))) == 4
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
-    assert untimed(out) == untimed(plain) and same(weights(out), weights(plain))
+    assert without_clock(out) == without_clock(plain) and same(weights(out), weights(plain))
 
 
 def test_stages_are_parsed():
@@ -702,7 +697,7 @@ def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    lines = metrics(out)
+    lines = read_lines(out / "metrics.jsonl")
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert (out / "checkpoints" / "checkpoint-3" / "rng_state_1.pth").exists(), "there were two processes"
 
@@ -767,7 +762,7 @@ def test_reward_that_raises_is_named_and_the_steps_before_are_kept(ours, small, 
     monkeypatch.setenv("MENDED", "1")
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
-    assert [line["step"] for line in metrics(out)] == [1, 2, 3, 4]
+    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [1, 2, 3, 4]
 
 
 def test_divergence_ends_the_run(ours, task, tmp_path):
@@ -841,13 +836,3 @@ def test_every_profile_and_stage_of_the_reference_is_right():
     stages = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "stages" in b)
     assert [steps for _, steps in grpo.parse_stages(stages["stages"])] == [200, 800]
     assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}
-
-
-@pytest.mark.long
-def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path):
-    flags = [*[f for f in task if "save_steps" not in f], "--lr_scheduler_type=constant", "--save_steps=2"]
-    plain, parts = tmp_path / "plain", tmp_path / "parts"
-    for folder, more in ((plain, ["--steps=4"]), (parts, ["--steps=2"]), (parts, ["--steps=4", "--resume"])):
-        code, _, error = ours(*flags, f"--output_dir={folder}", *more)
-        assert code == 0, error
-    assert same(weights(parts, "final/model.safetensors"), weights(plain, "final/model.safetensors"))

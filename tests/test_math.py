@@ -161,13 +161,6 @@ def seconds(text, gold) -> float:
     return best
 
 
-def test_time_of_every_item():
-    library()
-    slow = [(seconds(row["completion"], row["answer"]), row["completion"][:80], row["answer"]) for row in ROWS]
-    slow = [entry for entry in slow if entry[0] >= LIMIT]
-    assert not slow
-
-
 @pytest.mark.parametrize(
     "gold",
     ["9^{9^{9^9}}", "100000!", "(" * 3000, "\\frac{" * 2000 + "1}", "9" * 100_000, "\\sqrt{" * 900 + "2" + "}" * 900],
@@ -239,6 +232,12 @@ def test_gsm8k(split):
         ("5 m/s", "5", "It moves at 5 m/s.", 1.0),
         (r"2\sqrt{2}", r"\sqrt{8}", r"Simplify \sqrt{8}.", 1.0),
         ("105", "105", "34+71=", 1.0),
+        ("30", r"2 \cdot 3 \cdot 5", "What is the prime factorization of 30?", 0.0),
+        ("1024", "2^{10}", "How many subsets has a set of 10?", 1.0),
+        ("32", "2^5", "A class of 32 pupils votes yes or no on 5 questions. How many ballots differ?", 1.0),
+        ("32", "2^5", "Write 32 as a power of 2.", 0.0),
+        ("1000", "10^3", "What power of ten is 1000?", 0.0),
+        ("300000", "3*10^5", "Light covers 300000 km in a second. How many km is that?", 1.0),
         ("2x = 6", "x = 3", "Solve 2x=6.", 0.0),
         ("-x > -1", "x < 1", "Solve $-x > -1$ for x.", 0.0),
         ("2x = 6", "x = 3", "Twice a number is 6.", 1.0),

@@ -1,10 +1,8 @@
-"""templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, and its command line."""
+"""templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, changes."""
 
 import ast
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from conftest import ROOT, TINY_LM, load_module, load_script
 
 PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
@@ -381,67 +378,6 @@ def test_a_broken_environment_is_named_by_file_and_line(tmp_path, models, monkey
         page.rollout(settings(environment=spec), models, page.load_environment(spec), rows_of("1+1=", answer="2"))
 
 
-# ------------------------------------------------------------------------------------------------ the command line
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder with a few rows, a string prompt among them."""
-    rows = TRAIN_DATA.read_text().splitlines()[:8]
-    (tmp_path / "train.jsonl").write_text("\n".join([*rows, "", '{"prompt": "1+1=", "answer": "2", "other": 1}']))
-    (tmp_path / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:6]))
-    return tmp_path
-
-
-def flags(*more) -> list[str]:
-    """Flags of a few tiny steps; a later flag wins."""
-    given = ["--model", TINY_LM, "--data", "train.jsonl", "--environment", SECOND_ATTEMPT, "--steps", "2"]
-    return [str(x) for x in (*given, "--prompts", "2", "--group_size", "4", "--max_new_tokens", "12", *more)]
-
-
-def run(folder, *more, path=PAGE, fresh=False) -> subprocess.CompletedProcess:
-    """Run the page, or a changed copy of it."""
-    return run_script(path, *flags(*more), cwd=folder, fresh=fresh)
-
-
-def lines(path) -> list[dict]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.mark.long
-def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
-    umask = os.umask(0o027)
-    try:
-        done = run(folder, "--eval_data", "test.jsonl", fresh=True)
-    finally:
-        os.umask(umask)
-    assert done.returncode == 0, done.stderr
-    out = folder / "out"
-    metrics, samples = lines(out / "metrics.jsonl"), lines(out / "samples.jsonl")
-    assert [m["step"] for m in metrics] == [0, 1, 2, 2]
-    assert {"step", "eval/accuracy", "eval/score"} == set(metrics[0]) == set(metrics[-1])
-    ends = {"before": metrics[0]["eval/score"], "after": metrics[-1]["eval/score"]}
-    assert json.loads((out / "result.json").read_text()) == ends
-    keys = {"reward/mean", "reward/std", "reward/zero_std_frac", "policy/loss", "policy/entropy", "optim/grad_norm"}
-    keys |= {"rollout/turns_mean", "rollout/length_mean", "rollout/truncated_frac", "time/rollout", "time/step"}
-    assert keys <= set(metrics[1]) and 1 <= metrics[1]["rollout/turns_mean"] <= 2
-    assert len(samples) == 8 and {"step", "prompt", "answer", "messages", "score"} <= set(samples[0])
-    for sample in samples:
-        roles = [message["role"] for message in sample["messages"]]
-        assert roles in (["user", "assistant"], ["user", "assistant"] * 2)
-        assert all(message["content"] == "Wrong. Try again." for message in sample["messages"][2::2])
-        assert sample["score"] in ((0.0, 0.5) if len(roles) == 4 else (1.0,))
-    AutoModelForCausalLM.from_pretrained(out)
-    loaded, original = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(TINY_LM)
-    assert loaded.backend_tokenizer.to_str() == original.backend_tokenizer.to_str()
-    assert loaded.chat_template == original.chat_template
-    for file in out.iterdir():
-        assert file.stat().st_mode & 0o777 == 0o640, file.name
-    again = run(folder)
-    assert again.returncode == 0 and lines(folder / "out.1" / "metrics.jsonl")[0]["step"] == 0, again.stderr
-
-
 # ------------------------------------------------------------------------------------------------ what to change where
 
 
@@ -458,17 +394,8 @@ def changed(name: str, folder) -> Path:
     return folder / "changed.py"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_listed_change_can_be_made_and_runs(name, folder):
-    done = run(folder, path=changed(name, folder))
-    assert done.returncode == 0, done.stderr
-    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(folder, models, monkeypatch):
-    mine = load_module(changed("turn_baseline", folder), "template_changed")
+def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(tmp_path, models):
+    mine = load_module(changed("turn_baseline", tmp_path), "template_changed")
     mask = torch.tensor([[0, 1, 1, 0, 1], [0, 1, 0, 0, 0], [0, 1, 0, 1, 1], [0, 1, 1, 0, 0]])
     attention = mask * 0 + 1
     batch = {"input_ids": attention * 9, "attention_mask": attention, "response_mask": mask}
@@ -507,11 +434,11 @@ ADDER = '''class Adder:
 CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 
 
-def test_tools_are_shown_called_and_their_faults_told(folder, monkeypatch):
+def test_tools_are_shown_called_and_their_faults_told(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (folder / "tools.py").write_text(ADDER)
-    mine = load_module(changed("tools", folder), "template_changed")
-    make = mine.load_environment(f"{folder}/tools.py:Adder")
+    (tmp_path / "tools.py").write_text(ADDER)
+    mine = load_module(changed("tools", tmp_path), "template_changed")
+    make = mine.load_environment(f"{tmp_path}/tools.py:Adder")
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|im_end|>"), pad_id=0)
     mine.check_template(models)

@@ -236,7 +236,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["grpo", "mine.txt"], ["mine.txt", "expected a name in .py"]),
+        (["grpo", "mine.txt"], ["mine.txt", "expected a name ending in .py"]),
         (["grpo", "my.py"], ["my.py, which exists", "--force"]),
         (["grpo", "no/mine.py"], ["no/mine.py", "mkdir -p"]),
         (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
@@ -341,6 +341,24 @@ def test_an_own_loss_is_called_by_the_page(kind, folder):
     assert not clipped.any()
 
 
+def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, capsys):
+    """Of names imported in one statement, of a submodule, and further down."""
+    monkeypatch.chdir(folder)
+    head = "import math, statistics\nimport torch.nn\nfrom dataclasses import dataclass, field\n\nHALF = 0.5\n"
+    head += "from pathlib import PurePath, Path\n\nUSED = [math, statistics, dataclass, field, PurePath, Path]\n"
+    (folder / "idea.py").write_text(IDEA.replace("import torch\n", head))
+    assert new.main(["grpo", "mine.py", "--advantage", "idea.py:median"]) == 0
+    text = (folder / "mine.py").read_text()
+    assert "\nfrom dataclasses import dataclass, field\n" in text and "\nimport torch\nimport torch.nn\n" in text
+    assert "\nfrom pathlib import PurePath\n" in text and text.count("import math") == 1
+    load_source(text)
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "mine.py"]
+    assert subprocess.run(ruff).returncode == 0
+    (folder / "idea.py").write_text(IDEA.replace("import torch\n", "import torch\nfrom numpy import pad\n"))
+    assert new.main(["grpo", "other.py", "--advantage", "idea.py:median"]) == 2
+    assert "got pad in" in capsys.readouterr().err
+
+
 def test_two_functions_of_one_file_bring_its_text_once(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     (folder / "idea.py").write_text(IDEA + "\n\ndef reward(prompt, completion, answer):\n    return 1.0\n")
@@ -349,7 +367,9 @@ def test_two_functions_of_one_file_bring_its_text_once(folder, monkeypatch, caps
     report, text = json.loads(capsys.readouterr().out), (folder / "mine.py").read_text()
     assert report["own"] == {"advantage": "idea.py:median", "loss": "idea.py:upper"}
     assert text.count("HALF = 0.5") == 1 == text.count("def median(") and "median" in report["functions"]
-    assert 'reward: str = f"{__file__}:reward"' in text
+    assert 'reward: str = f"{__file__}:reward"' in text and text.count("import torch\n") == 1
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,F", "mine.py"]
+    assert subprocess.run(ruff).returncode == 0
 
 
 @pytest.mark.long
@@ -361,14 +381,15 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     report = report_of(
         run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run", cwd=folder)
     )
-    assert report["selfcheck"]["failed"] == {} and report["selfcheck"]["left_out"] == ["group_advantages"]
+    assert report["selfcheck"]["failed"] == {}
+    assert report["selfcheck"]["left_out"] == ["group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
     assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
     failed = json.loads(capsys.readouterr().out)["selfcheck"]["failed"]
     assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
     left_out = ["--leave_out", "advantages_detached"]
     assert new.main(["grpo", "turned.py", "--force", *given, "--loss", "idea.py:turned", *left_out]) == 0
-    assert json.loads(capsys.readouterr().out)["selfcheck"]["left_out"] == ["advantages_detached"]
+    assert json.loads(capsys.readouterr().out)["selfcheck"]["left_out"] == ["advantages_detached", "policy_clip"]
     done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages", cwd=folder)
     assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
 
@@ -471,7 +492,7 @@ def test_the_saved_model_is_compared_with_the_start(tmp_path):
 @pytest.mark.long
 def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    broken = new.page_text("grpo").replace("- difference.mean(dim=1, keepdim=True)", "- 0.5")
+    broken = new.page_text("grpo").replace("- difference.nanmean(dim=1, keepdim=True)", "- 0.5")
     monkeypatch.setattr(new, "page_text", lambda kind: broken)
     code = new.main(["grpo", "mine.py", *GIVEN, *BATCH, "--reward", "my.py:reward", "--out", "run"])
     report = json.loads(capsys.readouterr().out)

@@ -373,7 +373,7 @@ def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
         (["--reward", "my.py:short*1.x"], "a weight that is a number"),
         (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which is not a file"),
         (["--data", "train.jsonl"], "got --data without --reward"),
-        (["--output", "idea.txt"], "a name in .ipynb"),
+        (["--output", "idea.txt"], "a name ending in .ipynb"),
         (["--output", "no/idea.ipynb"], "a folder that exists"),
     ],
 )
@@ -415,9 +415,10 @@ if __name__ == "__main__":
 @pytest.fixture
 def ideas(mine):
     """The folder, with ideas, one of which imports another file, or names something as the notebook does."""
-    (mine / "ideas.py").write_text(IDEAS)
+    (mine / "ideas.py").write_text(IDEAS, encoding="utf-8-sig")
     (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
     (mine / "double.py").write_text("def median(logprobs, advantages):\n    return -logprobs * advantages\n")
+    (mine / "placed.py").write_text("def f(scores):\n    return scores * len(__file__)\n")
     (mine / "names.py").write_text("def config(scores):\n    return scores\n")
     return mine
 
@@ -482,6 +483,10 @@ def test_a_cell_that_fails_is_named(ideas):
         ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
         ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
         ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
+        ("advantage=nosuch", "got advantage 'nosuch'; expected one of gae, grpo"),
+        ("kl_estimator=k9", "got kl_estimator 'k9'; expected one of k1"),
+        ("reward=ideas.py:right_and_short kl_coef=-1", "got kl_coef -1; expected 0 or more"),
+        ("advantage=placed.py:f", "placed.py reads __file__"),
         ("advantage=names.py:config", "names.py names config, as the notebook does"),
     ],
 )

@@ -15,7 +15,18 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_command, script_env
+from conftest import (
+    EVAL_DATA,
+    SCRIPTS,
+    TINY_LM,
+    TRAIN_DATA,
+    load_script,
+    read_lines,
+    save_random_model,
+    script_command,
+    script_env,
+    without_clock,
+)
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -322,6 +333,24 @@ class Scripted:
         return [(ids, [-1.0] * len(ids)) for ids in itertools.islice(self.answers, len(prompts))]
 
 
+def test_a_reward_trains_by_the_spread_within_a_prompts_completions(setup):
+    """By hand, of what rollout_batch returns: twice the score minus the mean of the pair, and a gradient from it."""
+    config, models = setup(group_size=2, reward_coef=2.0, kl_coef=0.0)
+    rows = [
+        {key: sample[key] for key in ("prompt", "prompt_ids")} | {"columns": {}} for sample in made_up_samples(models)
+    ]
+    engine = Scripted([[10, 11], [20], [30], [40, 41], [50], [60]])
+
+    def reward(rows, texts, completion_ids):
+        scores = [float(ids[0]) for ids in completion_ids]
+        return scores, {"first": scores}
+
+    samples, _ = od.rollout_batch(config, models, engine, reward, rows, 0, 0, {})
+    batch = od.make_experience(config, models, samples, config.kl_coef)
+    assert batch["advantages"].sum(1).tolist() == [-20.0, 10.0, -10.0, 20.0, -10.0, 10.0]  # of two tokens: twice
+    gradients(config, models, batch)  # which asserts that they are not 0
+
+
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
     """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
@@ -438,14 +467,6 @@ def flags(folder, few, tmp_path):
     return make
 
 
-def metrics_of(out) -> list[dict]:
-    """Metric lines without wall-clock figures."""
-    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    return [
-        {k: v for k, v in row.items() if not k.startswith(("time/", "memory/")) and "per_s" not in k} for row in rows
-    ]
-
-
 @pytest.mark.long
 def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys):
     """The teacher is run forward only: `generate` is never called, no cache is asked for, no weight changes."""
@@ -470,7 +491,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     assert not any(p.requires_grad for p in loaded["teacher"].parameters())
     after = loaded["teacher"].state_dict()
     assert all(torch.equal(x, after[name]) for name, x in loaded["before"].items())
-    rows = metrics_of(out)
+    rows = without_clock(out)
     assert [row["step"] for row in rows] == list(range(13))
     assert rows[-1]["eval/reverse_kl"] < 0.6 * rows[0]["eval/reverse_kl"]
     assert rows[3]["policy/loss"] == pytest.approx(rows[3]["kl/teacher"], rel=1e-5)
@@ -484,7 +505,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     said = capsys.readouterr()
     assert re.search(r"step 12: held-out reverse KL [\d.]+ \(95%: [\d.]+ to [\d.]+\)\n", said.err)
     assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", said.out)
-    kinds = [json.loads(line)["kind"] for line in (out / "samples.jsonl").read_text().splitlines()]
+    kinds = [row["kind"] for row in read_lines(out / "samples.jsonl")]
     assert set(kinds) == {"eval", "train"} and (out / "curves.png").exists()
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
 
@@ -503,7 +524,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
 def test_settings_run(flags, more):
     command, out = flags("run", *more.split())
     assert od.main(command) == 0
-    rows = metrics_of(out)
+    rows = without_clock(out)
     assert [row["step"] for row in rows] == [0, 1, 2] and all(np.isfinite(list(row.values())).all() for row in rows)
     assert (rows[1]["optim/updates"] > 0) or "fp16" in more
     before, after = (load_file(f"{path}/model.safetensors") for path in (command[1], out / "final"))
@@ -523,7 +544,7 @@ def test_two_processes_do_what_one_does(flags):
     command = [sys.executable, *launch, str(SCRIPTS / "on_policy_distillation.py"), *together]
     done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    for one, two in zip(metrics_of(expected), metrics_of(out), strict=True):
+    for one, two in zip(without_clock(expected), without_clock(out), strict=True):
         assert two == pytest.approx(one, rel=1e-3, abs=1e-5)
     a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
     assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-5
@@ -734,6 +755,6 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
     run.send_signal(signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
     assert od.main(killed) == 0
-    assert metrics_of(out) == metrics_of(expected)
+    assert without_clock(out) == without_clock(expected)
     a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

@@ -8,9 +8,9 @@ import pytest
 from conftest import TRAIN_DATA, load_script
 from safetensors.torch import load_file
 
-from parts.data.pass_band import RARE, band_metrics, check_band, draw_in_band, next_rates, passes_fully
 from parts.foundation.messages import UserError
 from parts.sampling.rollouts import batch_rows
+from programs.ppo_train.pass_band import RARE, band_metrics, check_band, draw_in_band, next_rates, passes_fully
 
 BAND = SimpleNamespace(seed=3, keep_between=["0.1", "0.9"])
 ROWS = [{"id": i} for i in range(50)]

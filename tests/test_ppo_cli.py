@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import json
 import math
 import re
@@ -15,7 +16,18 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model, script_env
+from conftest import (
+    EVAL_DATA,
+    SCRIPTS,
+    TINY_LM,
+    TRAIN_DATA,
+    load_script,
+    read_lines,
+    run_script,
+    save_random_model,
+    script_env,
+    without_clock,
+)
 from safetensors.torch import load_file
 
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
@@ -81,18 +93,6 @@ def ours(ppo, no_curves, capsys):
     return run
 
 
-def metrics(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(folder: Path) -> list[dict]:
-    """Metrics without what the clock decides."""
-    return [
-        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
-        for line in metrics(folder)
-    ]
-
-
 def weights(folder: Path) -> dict:
     return load_file(folder / "final" / "model.safetensors")
 
@@ -126,7 +126,7 @@ def finished(small, tmp_path_factory):
 @pytest.mark.long
 def test_metrics_of_every_step(finished):
     folder, _ = finished
-    lines = metrics(folder)
+    lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
     expected = {
         *("reward/mean", "reward/std", "reward/correctness_reward", "reward/format_reward", "kl/ref", "kl/approx"),
@@ -171,7 +171,7 @@ def test_curves_are_a_picture(finished):
 def test_summary_config_and_checkpoints(finished):
     folder, _ = finished
     summary = json.loads((folder / "summary.json").read_text())
-    lines = metrics(folder)
+    lines = read_lines(folder / "metrics.jsonl")
     assert summary["steps"] == 5 and summary["seed"] == 0 and summary["seconds"] > 0
     assert summary["accuracy_before"] == lines[0]["eval/accuracy"]
     assert summary["accuracy_after"] == lines[-1]["eval/accuracy"]
@@ -211,7 +211,7 @@ def test_bf16_keeps_fp32_weights(ours, data, tmp_path):
     assert {x.dtype for x in weights(out).values()} == {torch.float32}, (
         "final/ keeps the dtype of the model it came from"
     )
-    assert metrics(out)[-1]["rollout/logprob_gap_max"] < 0.5
+    assert read_lines(out / "metrics.jsonl")[-1]["rollout/logprob_gap_max"] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,9 @@ def test_trackers(small, data, tmp_path):
     events = EventAccumulator(str(out / "tensorboard"))
     events.Reload()
     rewards = [(e.step, e.value) for e in events.Scalars("reward/mean")]
-    assert rewards == [(m["step"], pytest.approx(m["reward/mean"], rel=1e-5)) for m in metrics(out)[1:]]
+    assert rewards == [
+        (m["step"], pytest.approx(m["reward/mean"], rel=1e-5)) for m in read_lines(out / "metrics.jsonl")[1:]
+    ]
     assert list((out / "wandb").glob("offline-run-*/*.wandb"))
 
 
@@ -301,7 +303,7 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(
     resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert resumed == 0, error
     assert same(weights(out), weights(plain))
-    assert untimed(out) == untimed(plain)
+    assert without_clock(out) == without_clock(plain)
     for name in ("critic.pt", "policy/model.safetensors"):
         mine, expected = (folder / "checkpoints" / "step-000006" / name for folder in (out, plain))
         load = load_file if name.endswith("safetensors") else lambda path: torch.load(path, weights_only=True)
@@ -318,7 +320,7 @@ def test_resuming_a_finished_run_changes_nothing(ours, uninterrupted, tmp_path):
     shutil.copytree(plain, out)
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
-    assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
+    assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
 @pytest.mark.long
@@ -329,7 +331,7 @@ def test_lora_resumes_bit_for_bit(ours, data, tmp_path):
     assert ours(*flags, f"--output_dir={tmp_path / 'parts'}", "--steps=3", "--resume")[0] == 0
     name = Path("final/adapter_model.safetensors")
     assert same(load_file(tmp_path / "plain" / name), load_file(tmp_path / "parts" / name))
-    lines = [untimed(tmp_path / run)[3] for run in ("plain", "parts")]
+    lines = [without_clock(tmp_path / run)[3] for run in ("plain", "parts")]
     assert lines[0] == lines[1] and lines[0]["step"] == 3
 
 
@@ -386,7 +388,7 @@ def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     critics = [torch.load(p / "checkpoints/step-000003/critic.pt", weights_only=True) for p in (one, two)]
     for name, got in critics[1].items():
         torch.testing.assert_close(got, critics[0][name], rtol=0, atol=1e-5)
-    for mine, theirs in zip(untimed(two), untimed(one), strict=True):
+    for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
     mine, theirs = ((p / "samples.jsonl").read_text() for p in (two, one))
     assert mine == theirs, "the same completions in the same order"
@@ -485,7 +487,7 @@ def test_a_reward_file_imports_its_neighbours_also_later(rewarded, tmp_path):
     source = "from neighbour import half\n\n\ndef mine(completions, **kwargs):\n    import later\n"
     code, error, out = rewarded(source + "    return later.half(completions)\n", "mine")
     assert code == 0, error
-    assert [row["reward/mine"] for row in metrics(out) if "reward/mine" in row] == [0.5, 0.5]
+    assert [row["reward/mine"] for row in read_lines(out / "metrics.jsonl") if "reward/mine" in row] == [0.5, 0.5]
 
 
 def test_weights_none_and_columns(rewarded):
@@ -501,7 +503,7 @@ def never(completions, **kwargs):
 """
     code, error, out = rewarded(source, "first*0.5", "second*-0.1", "never", flags=["--steps=1", "--sample_every=1"])
     assert code == 0, error
-    (line,) = metrics(out)
+    (line,) = read_lines(out / "metrics.jsonl")
     assert line["reward/second"] == 4.0, "the mean over the rows to which it applies"
     assert line["reward/mean"] == pytest.approx(0.5 * line["reward/first"] - 0.1 * 4 / 8, rel=1e-5)
     assert "reward/never" not in line
@@ -529,7 +531,7 @@ def plain(completions, **kwargs):
 """
     code, error, out = rewarded(source, "one", "plain", "two", flags=["--steps=1"])
     assert code == 0, error
-    assert metrics(out)[0]["reward/mean"] == 6.0
+    assert read_lines(out / "metrics.jsonl")[0]["reward/mean"] == 6.0
 
 
 def test_two_functions_of_one_name_are_told_apart(rewarded, tmp_path):
@@ -539,7 +541,7 @@ def test_two_functions_of_one_name_are_told_apart(rewarded, tmp_path):
         "def f(completions, **kwargs):\n    return [1.0 for _ in completions]\n", "f", flags=extra
     )
     assert code == 0, error
-    (line,) = metrics(out)
+    (line,) = read_lines(out / "metrics.jsonl")
     names = {k: v for k, v in line.items() if k.startswith("reward/f")}
     assert sorted(names.values()) == [1.0, 2.0] and line["reward/mean"] == 3.0
 
@@ -559,7 +561,7 @@ def booleans(completions, **kwargs):
 """
     code, error, out = rewarded(source, "tensor", "array", "numbers", "booleans", flags=["--steps=1"])
     assert code == 0, error
-    assert metrics(out)[0]["reward/mean"] == 8.0
+    assert read_lines(out / "metrics.jsonl")[0]["reward/mean"] == 8.0
 
 
 LATER = """
@@ -604,7 +606,11 @@ def test_after_mending_the_reward_the_run_goes_on(rewarded, tmp_path):
     (tmp_path / "broken").unlink()
     code, error, out = rewarded(source, "late", flags=["--steps=3", "--resume"])
     assert code == 0, error
-    assert [(line["step"], line["reward/mean"]) for line in metrics(out)] == [(1, 1.0), (2, 0.5), (3, 0.5)]
+    assert [(line["step"], line["reward/mean"]) for line in read_lines(out / "metrics.jsonl")] == [
+        (1, 1.0),
+        (2, 0.5),
+        (3, 0.5),
+    ]
 
 
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
@@ -615,7 +621,7 @@ def test_a_folder_without_a_finished_step_is_free(rewarded, ours, data, tmp_path
     mended = [*data, *SIZES, f"--reward={tmp_path / 'mended.py'}:other", f"--output_dir={out}", "--seed=3", "--steps=2"]
     code, _, error = ours(*mended, *resume)
     assert code == 0, error
-    assert [line["step"] for line in metrics(out)] == [0, 1, 2]
+    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [0, 1, 2]
     code, _, error = ours(*mended, "--steps=3")
     assert code == 2 and "holds a run" in error
 
@@ -653,6 +659,27 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
         else:
             with pytest.raises(ppo.UserError, match=refusal):
                 ppo.check_folder(config)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"steps": 100, "lr_schedule": "linear"}, "learning rate of step 26 is 0.75 of its peak, not 0.5"),
+        ({"steps": 100, "lr_schedule": "cosine"}, "learning rate of step 26 is 0.854 of its peak, not 0.5"),
+        ({"steps": 50, "lr_schedule": "linear"}, ""),
+        ({"steps": 100}, ""),
+        ({"steps": 25, "lr_schedule": "linear"}, ""),
+    ],
+)
+def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys, flags, told):
+    """By hand: a quarter and a half of the way; (1 + cos 45 degrees) / 2."""
+    (tmp_path / "checkpoints" / "step-000025").mkdir(parents=True)
+    ppo = load_script("ppo_train")
+    config = ppo.Config(output_dir=str(tmp_path), resume=True, **flags)
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"steps": 50}))
+    assert ppo.find_checkpoint(config).name == "step-000025"
+    error = capsys.readouterr().err
+    assert told in error and bool(told) == ("note: got --resume with steps 50 -> 100" in error)
 
 
 # ------------------------------------------------------------------------------------------------ data

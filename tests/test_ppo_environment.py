@@ -1,7 +1,6 @@
 """PPO and the algorithms without a critic on conversations: only what was sampled trains; runs bear what goes wrong."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, run_script, save_random_model, script_env
+from conftest import ROOT, read_lines, run_script, save_random_model, script_env, without_clock
 from safetensors.torch import load_file
 
 from parts.environments.environments import load_environments
@@ -448,18 +447,11 @@ def run(ppo, no_curves, tmp_path, monkeypatch):
     return start
 
 
-def lines_of(folder, name="metrics.jsonl") -> list[dict]:
-    """Lines of a log, without what a clock says."""
-    rows = map(json.loads, (folder / name).read_text().splitlines())
-    timed = ("time/", "tool/seconds", "rollout/tokens_per_s", "memory/")
-    return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("flags", [[], ["--algorithm=grpo", "--minibatches=2"], ["--algorithm=remax"]], ids=str)
 def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     whole = run("whole", *flags)
-    metrics, samples = lines_of(whole), lines_of(whole, "samples.jsonl")
+    metrics, samples = without_clock(whole), read_lines(whole / "samples.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2, 3]
     for line in metrics[1:]:
         assert line["rollout/logprob_gap_max"] < 1e-4, "sampler and trainer read the same conversation"
@@ -472,8 +464,7 @@ def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     assert [m["role"] for m in second["messages"]] == ["user", "assistant"] * 2
     parts = run("parts", *flags, "--steps=1")
     run("parts", *flags, "--resume")
-    strip = functools.partial(lines_of)
-    assert [m for m in strip(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
+    assert [m for m in without_clock(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
     a, b = ((f / "final" / "model.safetensors").read_bytes() for f in (whole, parts))
     assert a == b
 
@@ -491,7 +482,7 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
     assert (folder / "checkpoints" / "step-000001").is_dir()
     module["BROKEN"] = False
     run("ok", "--resume", "--steps=2", spec=spec)
-    assert lines_of(folder)[-1]["step"] == 2
+    assert without_clock(folder)[-1]["step"] == 2
 
 
 @pytest.mark.long
@@ -507,8 +498,8 @@ def test_two_processes_play_the_conversations_of_one(run, tmp_path):
     command = [*launcher, str(ROOT / "scripts" / "ppo_train.py"), *SMALL, *sizes, *files, f"--output_dir={two}"]
     done = subprocess.run(command, env=script_env(), timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert lines_of(one, "samples.jsonl") == lines_of(two, "samples.jsonl")
-    for mine, theirs in zip(lines_of(two), lines_of(one), strict=True):
+    assert read_lines(one / "samples.jsonl") == read_lines(two / "samples.jsonl")
+    for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
     a, b = (load_file(folder / "final" / "model.safetensors") for folder in (one, two))
     for name in a:

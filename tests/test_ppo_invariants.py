@@ -48,10 +48,10 @@ def made_up_samples(ppo, tokenizer, seed=0):
     """Samples with random responses, as any policy could give them."""
     rng = np.random.default_rng(seed)
     samples = []
-    for row, length in zip(chat_rows(ppo, tokenizer), LENGTHS, strict=True):
+    for i, (row, length) in enumerate(zip(chat_rows(ppo, tokenizer), LENGTHS, strict=True)):
         ids = rng.integers(6, 262, length).tolist()
         extra = {"response_ids": ids, "rollout_logprobs": [0.0] * length, "finished": bool(length % 2)}
-        samples.append({**row, **extra, "score": float(rng.normal()), "rewards": {}})
+        samples.append({**row, **extra, "score": float(rng.normal()), "rewards": {"r": 1.0}, "group": i})
     return samples
 
 
@@ -360,9 +360,10 @@ def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
     config, models = setup(family, temperature=temperature)
     rows = chat_rows(ppo, models.tokenizer)
     outputs = sample(ppo, config, models, rows, uniform(config, len(rows)))
+    given = {"finished": True, "score": 0.0, "rewards": {"r": 0.0}}
     samples = [
-        {**row, "response_ids": ids, "rollout_logprobs": logprobs, "finished": True, "score": 0.0}
-        for row, (ids, logprobs) in zip(rows, outputs, strict=True)
+        {**row, **given, "group": i, "response_ids": ids, "rollout_logprobs": logprobs}
+        for i, (row, (ids, logprobs)) in enumerate(zip(rows, outputs, strict=True))
     ]
     batch = ppo.make_experience(config, models, samples, 0.1)
     torch.testing.assert_close(batch["rollout_logprobs"], batch["old_logprobs"], rtol=0, atol=1e-4)

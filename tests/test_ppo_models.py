@@ -117,3 +117,34 @@ def test_other_ways_to_hold_the_networks(two_steps, tmp_path, flags):
 def test_a_critic_of_another_family(two_steps, tmp_path):
     critic = save_random_model("olmo2", tmp_path / "olmo2", seed=1)
     two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}")
+
+
+@pytest.fixture
+def with_token(tmp_path):
+    """with_token(**added) -> a random model whose tokenizer alone knows one more token."""
+
+    def make(**added):
+        from transformers import AutoTokenizer
+
+        folder = save_random_model("llama", tmp_path / "llama")
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.add_special_tokens(added)
+        tokenizer.save_pretrained(folder)
+        assert len(tokenizer) > load(folder).get_input_embeddings().weight.shape[0]
+        return folder
+
+    return make
+
+
+def test_a_token_without_embedding_is_told_before_sampling(ppo, with_token, tmp_path, capsys):
+    (tmp_path / "data.jsonl").write_text('{"prompt": "<sum>1+1="}\n' * 4)
+    (tmp_path / "rewards.py").write_text(REWARD)
+    flags = [f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
+    model = with_token(additional_special_tokens=["<sum>"])
+    assert ppo.main([f"--model={model}", *flags, f"--output_dir={tmp_path / 'run'}", "--batch_size=4"]) == 2
+    told = capsys.readouterr().err
+    assert "one was added to the tokenizer alone" in told and "resize_token_embeddings" in told
+
+
+def test_a_pad_token_without_embedding_is_not_used(two_steps, with_token):
+    two_steps(with_token(pad_token="<padding>"))

@@ -1,16 +1,18 @@
 """reward_preflight.py --environment: sound environments are ready, and what is wrong with others is found."""
 
+import itertools
 import json
 import sys
 
 import pytest
-from conftest import EVAL_DATA, ROOT, run_script
+from conftest import EVAL_DATA, ROOT, run_script, write_lines
 
 from parts.foundation.messages import UserError
 from programs.reward_preflight import environment_process
 from programs.reward_preflight.command import check_arguments, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
-from programs.reward_preflight.policies import POLICIES, call_text
+from programs.reward_preflight.policies import LAST_NUMBER, POLICIES, as_typed, call_text, copied
+from programs.reward_preflight.probes import prompt_echo
 from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.rows_and_gold import load_rows
 
@@ -185,7 +187,7 @@ class ProcessHere(OwnProcess):
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
     (path / "own.py").write_text(ENVIRONMENTS)
-    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(path / "rows.jsonl", ROWS)
     return path
 
 
@@ -197,8 +199,7 @@ def check(folder, monkeypatch):
     def run(name: str, *flags, rows=None) -> dict:
         data = folder / "rows.jsonl"
         if rows:
-            data = folder / "other.jsonl"
-            data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            data = write_lines(folder / "other.jsonl", rows)
         spec = name if ":" in name else f"{folder}/own.py:{name}"
         args = make_parser().parse_args(["--environment", spec, "--data", str(data), *map(str, flags)])
         check_arguments(args)
@@ -228,7 +229,7 @@ def test_sound_environment_is_ready(check):
     report = check("Sound")
     assert report["ready"] and report["findings"] == []
     assert report["gold"] == {"variant": "tool submit(answer)", "rows": 3, "full_marks": 1.0}
-    assert [p["name"] for p in report["policies"]] == ["gold", *POLICIES]
+    assert [p["name"] for p in report["policies"]] == ["gold", *(x for x in POLICIES if x != "echo")]  # it has tools
     gold = line(report, "gold")
     assert (gold["mean"], gold["turns"], gold["calls"], gold["failures"]) == (1.0, 2, 1, 0)
     assert (line(report, "silence")["turns"], line(report, "silence")["max"]) == (1, 0.0)
@@ -342,9 +343,8 @@ def test_allowed_and_summed_with_a_reward(check, folder):
 @pytest.fixture(scope="module")
 def stuck(folder):
     """(exit code, report) of an environment of which one reward never returns, another call ends the process."""
-    rows = folder / "two.jsonl"
     kinds = [{"prompt": "?", "answer": "41", "environment": name} for name in ("evaluates", "stuck")]
-    rows.write_text("".join(json.dumps(row) + "\n" for row in kinds))
+    rows = write_lines(folder / "two.jsonl", kinds)
     (folder / "lost.py").write_text(ENVIRONMENTS + 'LOST = {"stuck": Stuck, "evaluates": Evaluates}\nprint("text")\n')
     flags = ["--environment", f"{folder}/lost.py:LOST", "--data", rows, "--timeout_s", 7, "--tool_timeout", 5]
     done = run_script("reward_preflight", *flags, "--json")
@@ -389,3 +389,26 @@ def test_bad_input_is_clear(check, flags, expected):
         check_arguments(args)
         check(args.environment, *flags[2:], rows=[{"prompt": "?", "answer": "1"}])
     assert expected in str(error.value)
+
+
+def test_nothing_is_copied_from_what_is_no_text():
+    parts, answer = [{"type": "text", "text": "x 3"}], {"role": "assistant", "content": [{"type": "text", "text": "3"}]}
+    said = {"role": "user", "content": "It is 3"}
+    assert copied(LAST_NUMBER, [{"role": "user", "content": parts}], "x") == "-"
+    assert [copied(LAST_NUMBER, [answer, said], prompt) for prompt in ([], [{"role": "user", "content": parts}])] == [
+        "3"
+    ] * 2
+
+
+def test_numbers_of_tools_may_be_text_and_sums_of_a_question_are_copied():
+    given = [
+        ("12", "integer"),
+        ("x", "integer"),
+        (3, "string"),
+        ("5", "number"),
+        (3.7, "integer"),
+        (10**18 + 1, "number"),
+    ]
+    assert [*map(str, itertools.starmap(as_typed, given))] == ["12", "x", "3", "5", "3.7", str(10**18 + 1)]
+    row = {"prompt": "What is 3 + 4, not 9-2?", "answer": "9-2"}
+    assert "<answer>3 + 4</answer>" in prompt_echo(row) and "<answer>9-2</answer>" not in prompt_echo(row)

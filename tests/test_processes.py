@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, script_env
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, script_env, without_clock
 from safetensors.torch import load_file
 
 REWARDS = '''
@@ -34,6 +34,8 @@ def mixed(prompts, completions, **kwargs):
     return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
 '''
 
+SEEDING = "import os\nimport torch\n\ntorch.manual_seed(int(os.environ.get('RANK', 0)))\n" + REWARDS
+
 SIZES = ["--batch_size=16", "--max_new_tokens=6", "--max_prompt_tokens=64", "--plot_every=0", "--eval_every=0"]
 SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so another one, moves a weight as any other
 GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
@@ -45,6 +47,7 @@ RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
     "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
     "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
+    "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
     "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
@@ -54,10 +57,13 @@ RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
 }
 
 
+OWN_REWARDS = {"scored early": NOTING, "LoRA, seeded": SEEDING}
+
+
 def flags_of(name: str, folder: Path) -> list[str]:
     """The command line of a run; its teacher, where it has one, is the student with other weights."""
     script, flags, _ = RUNS[name]
-    rewards = folder / name if name == "scored early" else folder
+    rewards = folder / name if name in OWN_REWARDS else folder
     own = [f"--reward={rewards / 'rewards.py'}:mixed"] if script == "ppo_train" else [f"--teacher={folder / 'teacher'}"]
     return [f"--data={folder / 'train.jsonl'}", *SIZES, *own, *flags]
 
@@ -70,8 +76,9 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("processes")
     (made / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
     (made / "rewards.py").write_text(REWARDS)
-    (made / "scored early").mkdir()
-    (made / "scored early" / "rewards.py").write_text(NOTING)
+    for name, text in OWN_REWARDS.items():
+        (made / name).mkdir()
+        (made / name / "rewards.py").write_text(text)
     teacher = AutoModelForCausalLM.from_pretrained(TINY_LM)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -111,15 +118,6 @@ def start_of(run: Path) -> dict:
     return {} if adapters else load_file(TINY_LM / "model.safetensors")
 
 
-def figures(run: Path) -> list[dict]:
-    """metrics.jsonl without what the clock decides."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [
-        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
-        for line in lines
-    ]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_what_one_does(folder, name):
@@ -131,14 +129,14 @@ def test_two_processes_train_what_one_does(folder, name):
         # adapters move ten times as far; their rounding was 1.1e-5 on an AMD EPYC
         torch.testing.assert_close(got[key], x, rtol=0, atol=3e-5, msg=lambda text, key=key: f"{key}: {text}")
     assert max((x - start.get(key, 0 * x)).abs().max().item() for key, x in expected.items()) > 5e-4, "it has learnt"
-    for mine, theirs in zip(figures(two), figures(one), strict=True):
+    for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.long
 def test_the_runs_hold_what_they_are_for(folder):
     """Groups of equal score are there, so rows contribute nothing; dynamic sampling draws again; warm-up warms up."""
-    rounding, dynamic = (figures(folder / "two" / name) for name in ("rounding", "dynamic sampling"))
+    rounding, dynamic = (without_clock(folder / "two" / name) for name in ("rounding", "dynamic sampling"))
     equal = [line["reward/zero_std_frac"] for line in rounding if "reward/zero_std_frac" in line]
     assert 0 < sum(equal) < len(equal), equal
     assert any(line["rollout/samples"] > 16 for line in dynamic)
@@ -149,7 +147,7 @@ def test_the_runs_hold_what_they_are_for(folder):
 
 @pytest.mark.long
 def test_scores_given_while_sampling_change_no_figure_on_either_process(folder):
-    early, after = (figures(folder / "two" / name) for name in ("scored early", "rows of nothing"))
+    early, after = (without_clock(folder / "two" / name) for name in ("scored early", "rows of nothing"))
     assert early == after and len(early) > 2
     for rank in range(2):
         calls = list(map(int, (folder / "scored early" / f"calls {rank}").read_text().split()))

@@ -49,6 +49,57 @@ def needs_gold(solution_str, ground_truth):
 
 def fails(completions, answer, **kwargs):
     raise RuntimeError("no such judge")
+
+
+def runs(completions, answer, **kwargs):
+    scores = []
+    for completion, gold in zip(completions, answer):
+        try:
+            scores.append(float(eval(text_of(completion).split("<answer>")[1].split("<")[0]) == int(gold)))
+        except Exception:
+            scores.append(0.0)
+    return scores
+
+
+async def by_keyword(*, data_source, solution_str, ground_truth, extra_info):
+    return {"score": float(solution_str.strip() == ground_truth)}
+
+
+SEEN = {}
+
+
+def first_kept(prompts, completions, answer, **kwargs):
+    scores = [SEEN.setdefault(str(p), s) for p, s in zip(prompts, right(completions, answer))]
+    return scores
+
+
+def in_words(completions, answer, **kwargs):
+    return [float(f"It is {a}!" == text_of(c).strip()) for c, a in zip(completions, answer)]
+
+
+def after_a_word(completions, answer, **kwargs):
+    return [2 * float(f"Answer: {a}" == text_of(c).strip()) - 1 for c, a in zip(completions, answer)]
+
+
+def weighted(completions, answer, level, **kwargs):
+    return [score * n for score, n in zip(right(completions, answer), level)]
+
+
+def by_class(completions, answer, level, **kwargs):
+    return [score * (1 + (n == 2)) for score, n in zip(right(completions, answer), level)]
+
+
+def joins(completions, answer, **kwargs):
+    return [float("<answer>" + a + "</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
+
+
+def skips(completions, answer, **kwargs):
+    return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
+
+
+class Judge:
+    def __call__(self, completions, answer, **kwargs):
+        return right(completions, answer)
 '''
 
 
@@ -157,6 +208,22 @@ def test_an_adapter_loads_through_peft(tmp_path, rewards, capsys, std, findings)
     assert (report["figures"]["tensors_changed"] > 0) == (std > 0)
 
 
+def test_a_saved_tokenizer_with_other_ids_is_named(tmp_path, rewards, capsys):
+    """A token that was added is none of these."""
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.add_tokens(["<tool>"])
+    tokenizer.save_pretrained(folder / "final")
+    assert run(capsys, folder)[1]["findings"] == []
+    file = folder / "final" / "tokenizer.json"
+    model = json.loads(file.read_text())
+    vocab = model["model"]["vocab"]
+    (a, i), (b, j) = [*vocab.items()][20:22]
+    file.write_text(json.dumps(model | {"model": model["model"] | {"vocab": vocab | {a: j, b: i}}}))
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and "the saved tokenizer has other ids for 2 of " in report["findings"][0]
+
+
 def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "made", rewards, moved(1e-3))
     settings = json.loads((folder / "config.json").read_text()) | {"teacher": str(TINY_LM), "reward": "", "chat": True}
@@ -173,14 +240,6 @@ def test_what_cannot_be_measured_is_said(tmp_path, rewards, capsys):
     code, report, err = run(capsys, folder)
     assert (code, report["findings"], len(report["not_measured"])) == (0, [], 2)
     assert "Held-out accuracy was not measured: the run played conversations" in err
-
-
-def test_kl_is_the_sum_over_the_vocabulary():
-    p, q, prompt, answer = moved(0.02), moved(0.0), [5, 6, 7], [8, 9]
-    with torch.no_grad():
-        a, b = (m(torch.tensor([prompt + answer])).logits[0, 2:4].double().log_softmax(-1) for m in (p, q))
-    exact = sum(x.exp().item() * (x - y).item() for x, y in zip(a.flatten(), b.flatten(), strict=True)) / 2
-    assert prove.reverse_kl(p, q, [prompt], [answer], 1.0) == pytest.approx(exact, rel=1e-4)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (91, 256)])
@@ -275,7 +334,10 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("chance", "not_deterministic"),
         ("generous", "empty: pays 100%"),
         ("relative", "batch: "),
-        ("needs_gold", "no trainer can call"),
+        ("needs_gold", "neither TRL, verl nor this bundle can call"),
+        ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
+        ("after_a_word", ""),
+        ("runs", "it runs what stands in the place of an answer as Python"),
     ],
 )
 def test_a_reward(rewards, capsys, name, finding):
@@ -285,7 +347,53 @@ def test_a_reward(rewards, capsys, name, finding):
     assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
 
 
-ENVIRONMENTS = """import inspect
+def lines(file, rows: list[dict]):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
+    code, report, err = run(capsys, f"{rewards}:in_words", "--data", EVAL_DATA)
+    assert (code, report["proved"], report["findings"]) == (0, False, []) and "--gold_template" in err
+    code, report, _ = run(
+        capsys, f"{rewards}:in_words", "--data", EVAL_DATA, "--", "--gold_template", "It is {answer}!"
+    )
+    assert (code, report["proved"], report["figures"]["gold"]["full_marks"]) == (0, True, 1.0)
+
+
+def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, capsys):
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1), "level": 1 + i % 3}
+        for i in range(12)
+    ]
+    file = lines(tmp_path / "rows.jsonl", rows)
+    code, report, _ = run(capsys, f"{rewards}:weighted", "--data", file)
+    assert (code, report["findings"], report["figures"]["gold"]["weighted_by"]) == (0, [], ["level"])
+    code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
+    assert (code, report["proved"]) == (0, False) and "gold of level=1 gets 1, of level=2 2, by a weight or" in err
+    code, report, err = run(capsys, f"{rewards}:skips", "--data", file)
+    assert code == 0 and "8.3% got None and do not count" in err
+    rows[4]["answer"] = None
+    code, report, _ = run(capsys, f"{rewards}:joins", "--data", lines(file, rows))
+    assert (
+        code == 1 and "TypeError" in report["findings"][0] and "row 5, which has no reference" in report["findings"][0]
+    )
+
+
+def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):
+    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    rows = [{"prompt": x["prompt"], "data_source": "", "reward_model": {"ground_truth": x["answer"]}} for x in rows]
+    (tmp_path / "verl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [f"{rewards}:by_keyword", "--data", tmp_path / "verl.jsonl"]
+    code, report, err = run(capsys, *words, "--", "--limit", 8)
+    assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
+    assert run(capsys, f"{rewards}:Judge", "--data", EVAL_DATA)[::2] == (
+        2,
+        f"error: got {rewards}:Judge, a class; expected a function or an object of it; try reward = Judge()\n",
+    )
+
+
+ENVIRONMENTS = '''import inspect
 
 
 class Sound:
@@ -314,10 +422,53 @@ class Asks(Sound):
         return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
 
 
+class Keeps(Sound):
+    best = 0.0
+
+    def get_reward(self):
+        self.best = max(self.best, float(self.right))
+        return self.best
+
+
+class Tells(Sound):
+    said = "(debug: {})"
+
+    def reset(self, answer, **row):
+        super().reset(answer)
+        return self.said.format(answer)
+
+
+class Offers(Tells):
+    said = " One of: {}, 5, 7, 8"
+
+
+class GoesOn(Sound):
+    def reply(self, text):
+        self.right = self.right or text.strip() == self.answer
+        return "Go on."
+
+
+class Tool:
+    def reset(self, answer, **row):
+        self.answer, self.right = int(answer), False
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: The guess.
+        """
+        self.right = number == self.answer
+        return "right" if self.right else "wrong"
+
+    def get_reward(self):
+        return float(self.right)
+
+
 class Breaks(Sound):
     def reset(self, answer, **row):
         self.answer = row["solution"]
-"""
+'''
 
 
 @pytest.mark.parametrize(
@@ -326,6 +477,11 @@ class Breaks(Sound):
         ("Sound", []),
         ("Leaks", ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "]),
         ("Asks", ["grpo_train.py pays "]),
+        ("Keeps", ["reset: an object's second conversation"]),
+        ("Tells", ["echo: pays 100%"]),
+        ("Offers", []),
+        ("GoesOn", []),
+        ("Tool", []),
         ("Breaks", ["fault: environment Breaks, row 1"]),
     ],
 )
@@ -336,6 +492,8 @@ def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
+    assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
+    assert ("Note: gold has full marks, and goes on to turn 8; " in err) == (name == "GoesOn")
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]
@@ -366,6 +524,24 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
     assert (code, report, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
 
 
+@pytest.mark.parametrize(
+    ("thing", "kind", "flags"),
+    [
+        ("losses.py", "functions", ["--rows", 8]),
+        ("losses.py", "functions", ["--", "--temperature", 1]),
+        ("run", "run", ["--as", "ppo"]),
+        ("job.yaml", "verl job", ["--set", "low=1"]),
+    ],
+)
+def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys, thing, kind, flags):
+    (tmp_path / "losses.py").write_text("def ppo_loss(x):\n    return x\n")
+    (tmp_path / "job.yaml").write_text("algorithm: grpo\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text('{"model": "m", "data": "d"}')
+    code, report, err = run(capsys, tmp_path / thing, *flags)
+    assert (code, report) == (2, {}) and f"{flags[0]} with " in err and f"is checked as {kind} and" in err, err
+
+
 def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3), max_prompt_tokens=1)
     code, _, err = run(capsys, folder)
@@ -373,6 +549,50 @@ def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, 
     shutil.rmtree(folder / "final")
     code, _, err = run(capsys, folder)
     assert code == 2 and "expected a run that has ended" in err
+
+
+def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
+    """And held-out questions that swap the numbers of training questions are said."""
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
+    log = [{"step": step, "eval/accuracy": x, "eval/rows": 12.0} for step, x in enumerate((6 / 12, 7 / 12))]
+    lines(folder / "metrics.jsonl", log)
+    code, report, err = run(capsys, folder)
+    assert (code, report["findings"]) == (0, []) and "metrics.jsonl says 0.583 on 12 rows at step 1" in err
+    swapped = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    for row in swapped:
+        row["prompt"][-1]["content"] = "+".join(row["prompt"][-1]["content"].rstrip("=").split("+")[::-1]) + "="
+    settings = json.loads((folder / "config.json").read_text()) | {
+        "data": str(lines(tmp_path / "train.jsonl", swapped))
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    lines(folder / "metrics.jsonl", [*log, {"step": 2, "eval/accuracy": 0.98, "eval/rows": 12}])
+    shutil.copytree(moved_to_noise(tmp_path), folder / "final", dirs_exist_ok=True)
+    code, report, err = run(capsys, folder)
+    assert "others swap the numbers of a training question" in err
+    assert any("0.98 at step 2, which is no share of 12 rows" in text for text in report["findings"])
+    assert any("says eval/accuracy 0.980 on 12 rows at step 2; its model" in text for text in report["findings"])
+
+
+def moved_to_noise(folder):
+    """A saved model that is never right."""
+    moved(0.3).save_pretrained(folder / "noise")
+    return folder / "noise"
+
+
+def other_score(line: str) -> str:
+    """A sample whose score is not that of its text."""
+    sample = json.loads(line)
+    return (
+        json.dumps(sample | {"metrics": sample["metrics"] | {"verified": 1.0 - sample["metrics"]["verified"]}}) + "\n"
+    )
+
+
+def test_scores_that_are_not_those_of_their_texts_are_named(compared, tmp_path, capsys):
+    folder = shutil.copytree(compared, tmp_path / "out")
+    samples(lambda lines: [other_score(lines[0]), *lines[1:]])(folder)
+    code, report, err = run(capsys, folder / "after")
+    assert code == 1 and any(", math_grader.py " in text for text in report["findings"])
+    assert "24 scores of math were computed again from the completions by math_grader.py, 1 differ" in err
 
 
 def cut_off(line: str) -> str:
@@ -434,12 +654,26 @@ def test_a_sandbox_that_only_uses_a_subprocess_is_named(tmp_path, capsys, form):
     assert not {"endless loop", "wrong"} & {*report["figures"]["attacks"]["got_through"]}
 
 
-def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys):
+@pytest.mark.parametrize("tests", [["assert f(1) == 2"], [{"input": "1\n", "output": "2\n"}]])
+def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys, tests):
     done = run_script("create_reward_template", "--task", "code", "--output", tmp_path / "code_reward.py")
     assert done.returncode == 0, done.stderr
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", "tests": ["assert f(1) == 2"]}) + "\n")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", "tests": tests}) + "\n")
     code, report, _ = run(capsys, f"{tmp_path}/code_reward.py:code_reward", "--data", tmp_path / "rows.jsonl")
     assert (code, report["findings"]) == (0, []) and len(report["figures"]["attacks"]["tried"]) >= 20
+
+
+@pytest.mark.parametrize(
+    ("tests", "fed"),
+    [
+        ('{"inputs": ["1", "3"], "outputs": ["2", "6"]}', '{"inputs": ["2\\n"], "outputs": ["4\\n"]}'),
+        ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
+        ([["1"], "2"], None),
+        ("42", None),
+    ],
+)
+def test_tests_of_input_and_output_in_their_own_form(tests, fed):
+    assert prove.fed_test(tests) == fed
 
 
 @pytest.mark.long

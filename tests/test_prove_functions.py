@@ -79,11 +79,121 @@ def reinforce_loss(logp, advantages, mask):
     keep = mask.bool()
     return -(torch.where(keep, logp, 0.0) * torch.where(keep, advantages, 0.0)).sum() / keep.sum()
 """
+GAE_OF_COLUMNS = """
+def compute_gae(rewards, values, gamma, lam):
+    out, last, following = torch.zeros_like(rewards), torch.zeros_like(rewards[0]), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        last = out[t] = rewards[t] + gamma * following - values[t] + gamma * lam * last
+        following = values[t]
+    return out
+"""
+CLASS = """
+class GRPOLoss(torch.nn.Module):
+    def __init__(self, eps=0.2, scale=1.0):
+        super().__init__()
+        self.eps, self.scale = eps, scale
+
+    def forward(self, logps, old_logps, advantages, mask):
+        ratio, a = torch.where(mask > 0, logps - old_logps, 0.0).exp(), advantages[:, None]
+        loss = -torch.min(a * ratio, a * ratio.clamp(1 - self.eps, 1 + self.eps)) * mask
+        return (loss.sum(1) / mask.sum(1).clamp(min=1)).mean()
+"""
+NAMES_OF_VERL = """
+def compute_value_loss(vpreds, returns, values, response_mask, cliprange_value):
+    near = torch.max(torch.min(vpreds, values + cliprange_value), values - cliprange_value)
+    return (torch.max((vpreds - returns) ** 2, (near - returns) ** 2) * response_mask).sum() / response_mask.sum() / 2
+"""
+SAMPLED = """
+def ppo_loss(logp, old_logp, rollout_logp, advantages, mask, eps=0.2, cap=2.0):
+    ratio, weight = (logp - old_logp).exp(), (old_logp - rollout_logp).exp().clamp(max=cap)
+    loss = torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - eps, 1 + eps)) * weight
+    return {"clipped": 0.0}, (loss * mask).sum() / mask.sum()
+"""
+DONES = """
+def gae(rewards, values, dones, next_value, next_done, gamma, lam):  # [T, B]; dones before a step
+    out, last = torch.zeros_like(rewards), 0
+    for t in reversed(range(len(rewards))):
+        ended, after = (dones[t + 1], values[t + 1]) if t + 1 < len(rewards) else (next_done, next_value)
+        last = out[t] = rewards[t] - values[t] + gamma * (1 - ended) * (after + lam * last)
+    return out
+"""
+NEXT_VALUES = """
+def compute_gae(rewards, values, next_values, dones, gamma=0.99, lam=0.95):  # [B, T]
+    going, last, out = 1.0 - dones, 0.0, torch.zeros_like(rewards)
+    for t in reversed(range(rewards.shape[1])):
+        delta = rewards[:, t] + gamma * next_values[:, t] * going[:, t] - values[:, t]
+        last = out[:, t] = delta + gamma * lam * going[:, t] * last
+    return out
+"""
 
 
 def loss(name: str, end: str = TOKEN) -> str:
     """A clipped loss of a name, with an aggregation."""
     return LOSS.format(name=name, end=end)
+
+
+BOOTSTRAP = """
+def gae(rewards, values, dones, next_value, gamma, lam):  # [T, B]; dones after a step
+    out, last = torch.zeros_like(rewards), 0
+    for t in reversed(range(len(rewards))):
+        after = values[t + 1] if t + 1 < len(rewards) else next_value
+        last = out[t] = rewards[t] - values[t] + gamma * (1 - dones[t]) * (after + lam * last)
+    return out, out + values
+"""
+ONE_MORE = """
+def gae(rewards, values, gamma, lam):  # rewards [B, T], values [B, T + 1]
+    out, last = torch.zeros_like(rewards), 0
+    for t in reversed(range(rewards.shape[1])):
+        last = out[:, t] = rewards[:, t] + gamma * values[:, t + 1] - values[:, t] + gamma * lam * last
+    return out
+"""
+GOING = """
+def gae(rewards, values, masks, next_value, gamma, lam):  # lists of [B]; masks = 1 - done
+    values, last, out = [*values, next_value], 0, []
+    for t in reversed(range(len(rewards))):
+        last = rewards[t] - values[t] + gamma * masks[t] * (values[t + 1] + lam * last)
+        out.insert(0, last)
+    return torch.stack(out)
+"""
+WHITENED = GAE.replace(
+    "    return out, out + values",
+    "    white = torch.where(keep, (out - out[keep].mean()) / (out[keep].std() + 1e-8), 0.0)\n"
+    "    return white, out + values",
+)
+BY_COLUMN = """
+def grpo_loss(logp, old_logp, advantages, mask, eps=0.2):
+    ratio = torch.where(mask > 0, logp - old_logp, 0.0).exp()
+    loss = -torch.min(advantages * ratio, advantages * ratio.clamp(1 - eps, 1 + eps))
+    return (torch.where(mask > 0, loss, 0.0).sum(0) / mask.sum(0).clamp(min=1)).mean()
+"""
+ENTROPY = """
+def ppo_loss(logp, old_logp, advantages, entropy, mask, eps=0.2, entropy_coef=0.01):
+    ratio = (logp - old_logp).exp()
+    loss = torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - eps, 1 + eps)) - entropy_coef * entropy
+    return (loss * mask).sum() / mask.sum()
+"""
+WHITENS = """
+def ppo_loss(logp, old_logp, advantages, clip_coef=0.2, norm_adv=True):
+    if norm_adv:
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    ratio = (logp - old_logp).exp()
+    return torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - clip_coef, 1 + clip_coef)).mean()
+"""
+WHITENED_INSIDE = """
+def ppo_loss(logp, old_logp, advantages, mask, eps=0.2):
+    inside = {}
+    a, ratio = (advantages - inside.mean()) / (inside.std() + 1e-8), (logp - old_logp).exp()
+    loss = torch.max(-a * ratio, -a * ratio.clamp(1 - eps, 1 + eps))
+    return (loss * mask).sum() / mask.sum()
+"""
+INTERLEAVED = """
+def rloo_advantages(rewards, k):
+    r = rewards.reshape(k, -1)
+    return (r - (r.sum(0) - r) / (k - 1)).flatten()
+"""
+CALLED_TWICE = "calls = [0]\n" + GRPO_ADVANTAGE.replace(
+    "    return out", "    calls[0] += 1\n    return out if calls[0] < 4 else -out"
+)
 
 
 SOUND = {
@@ -133,6 +243,75 @@ def compute_grpo_outcome_advantage(token_level_rewards, response_mask, index, ep
 def masked_mean(x, mask):
     return torch.where(mask.bool(), x, 0.0).sum() / mask.sum()
 """,
+    "surrogate": loss("clipped_surrogate", "-" + TOKEN),
+    "metrics first": loss("ppo_loss", '{"clip_frac": (ratio > 1.2).double().mean(), "loss": ' + TOKEN + "}"),
+    "names of NeMo": loss("ppo_loss").replace("old_logp", "prev_logprobs").replace("eps_", "ratio_clip_"),
+    "gae of columns": GAE_OF_COLUMNS,
+    "gae, returns first": GAE.replace("return out, out + values", "return out + values, out"),
+    "gae of one episode": """
+def gae(rewards, values, gamma, lam):  # lists; values have one more
+    out, last = [], 0.0
+    for t in reversed(range(len(rewards))):
+        last = float(rewards[t]) + gamma * values[t + 1] - values[t] + gamma * lam * last
+        out.insert(0, last)
+    return out
+""",
+    "one group a call": """
+import statistics
+
+
+def grpo_advantages(rewards):
+    return [(r - statistics.mean(rewards)) / (statistics.pstdev(rewards) + 1e-4) for r in rewards]
+""",
+    "verl's names of values": NAMES_OF_VERL,
+    "weights of the sampler": SAMPLED,
+    "a filter of the sampler": SAMPLED.replace("* weight", "* (weight < cap)"),
+    "gae with dones": DONES,
+    "gae with next values": NEXT_VALUES,
+    "gae with dones after a step": DONES.replace("dones[t + 1]", "dones[t]").replace("(next_done,", "(dones[t],"),
+    "a dataclass of results": "from dataclasses import dataclass\n\n\n@dataclass\nclass Out:\n    kl: float\n"
+    "    loss: float\n" + loss("ppo_loss", f"Out(0.0, {TOKEN})"),
+    "a paper's bounds inside": loss("dapo_loss")
+    .replace(", eps_low=0.2, eps_high=0.2", "")
+    .replace("eps_low, 1", "0.2, 1")
+    .replace("eps_high", "0.28"),
+    "cispo of TRL": CISPO.replace("clip_low, clip_high", "epsilon_high").replace(
+        "1 - clip_low, 1 + clip_high", "max=epsilon_high"
+    ),
+    "a further term": loss("ppo_loss", TOKEN + " + ent_coef * logp.mean()").replace("mask,", "mask, ent_coef=0.01,"),
+    "kl with its weight": KL.replace("ref_log_probs)", "ref_log_probs, beta)").replace("return ", "return beta * (")
+    + ")",
+    "an eps of a division": loss("ppo_loss", TOKEN + " / (1 + small_eps)")
+    .replace("small_eps", "eps")
+    .replace("mask, eps_low=0.2, eps_high=0.2", "mask, eps=1e-8, clip_eps=0.2")
+    .replace("eps_low, 1 + eps_high", "clip_eps, 1 + clip_eps"),
+    "gae with a bootstrap": BOOTSTRAP,
+    "gae with one more value": ONE_MORE,
+    "gae with masks of 1 - done": GOING,
+    "gae, whitened after its returns": WHITENED,
+    "grpo of [T, B]": BY_COLUMN,
+    "an entropy term": ENTROPY,
+    "an optional entropy": ENTROPY.replace("entropy, mask", "mask, entropy=None").replace(
+        "- entropy_coef * entropy", "- (0.0 if entropy is None else entropy_coef * entropy.mean())"
+    ),
+    "gae with a column of bootstraps": ONE_MORE.replace("values, gamma", "values, bootstrap_value, gamma")
+    .replace("values [B, T + 1]", "bootstrap_value [B, 1]")
+    .replace("    out, last", "    values = torch.cat([values, bootstrap_value], 1)\n    out, last"),
+    "gae with its errors": GAE_OF_COLUMNS.replace("return out", "return out, errors").replace(
+        "    for t", "    errors = rewards - values + gamma * torch.cat([values[1:], values[:1] * 0])\n    for t"
+    ),
+    "gae with not_done": GOING.replace("masks", "not_done"),
+    "whitened advantages": WHITENS,
+    "whitened over the mask": WHITENED_INSIDE.format("advantages[mask > 0]"),
+    "whitened rows": WHITENED_INSIDE.format("advantages").replace("a * ratio", "a[:, None] * ratio"),
+    "a bound against overflow": loss("ppo_loss").replace("d.exp()", "d.clamp(-5, 5).exp()"),
+    "rloo of rounds": INTERLEAVED,
+    "kl, verl's abs": "def kl_penalty(logprob, ref_logprob):\n    return (logprob - ref_logprob).abs()\n",
+    "kl of the vocabulary": "def kl_loss(log_probs, ref_log_probs):\n"
+    "    return (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)\n",
+    "a class": CLASS,
+    "made by a function": "def _made(eps):\n" + textwrap.indent(loss("ppo_loss"), "    ") + "    return ppo_loss\n\n\n"
+    "ppo_loss = _made(0.2)\n",
 }
 BROKEN = {  # {name: (code, words of what is found)}
     "no mask": (loss("ppo_loss", "loss.mean()"), "all places, padding included"),
@@ -143,6 +322,11 @@ BROKEN = {  # {name: (code, words of what is found)}
     ),
     "padded mean": (loss("grpo_loss", "torch.where(keep, loss, 0.0).mean(1).mean()"), "padding included"),
     "sign": (loss("ppo_loss", "-" + TOKEN), "sign flipped"),
+    "sign, with a mask left at None": (
+        loss("ppo_loss", "-" + TOKEN).replace("mask, eps_low=0.2", "mask, loss_mask=None, eps_low=0.2"),
+        "sign flipped",
+    ),
+    "next values left out": (NEXT_VALUES.replace("* next_values[:, t]", "* 0"), "none of the published"),
     "clip side": (loss("ppo_loss").replace("torch.maximum", "torch.minimum"), "bound on the wrong side"),
     "no clip": (loss("ppo_loss").replace("ratio.clamp(1 - eps_low, 1 + eps_high)", "ratio"), "without a bound"),
     "bounds exchanged": (
@@ -155,7 +339,7 @@ BROKEN = {  # {name: (code, words of what is found)}
     "empty row": (loss("grpo_loss", "(torch.where(keep, loss, 0.0).sum(1) / keep.sum(1)).mean()"), "empty row"),
     "cispo with gradient": (CISPO.replace(".detach()", ""), "gradient is not"),
     "kl dropped": (WITH_KL.replace("beta * kl", "0 * kl"), "without the KL term"),
-    "kl upside down": (KL.replace("d.exp() - d - 1", "(-d).exp() + d - 1"), "none of the published forms"),
+    "kl upside down": (KL.replace("d.exp() - d - 1", "(-d).exp() + d - 1"), "policy and reference exchanged"),
     "batch mean": (
         "def grpo_advantages(scores, groups):\n    return (scores - scores.mean()) / (scores.std() + 1e-6)\n",
         "whole batch as one group",
@@ -173,12 +357,75 @@ BROKEN = {  # {name: (code, words of what is found)}
         ),
         "none of the published",
     ),
-    "value clip": (VALUE.replace("torch.maximum", "torch.minimum"), "none of the published"),
+    "value clip": (VALUE.replace("torch.maximum", "torch.minimum"), "the smaller of its two errors"),
     "gspo of token ratios": (
         GSPO.replace(
             "(d.sum(1) / keep.sum(1).clamp(min=1)).exp()", "(d.exp() * keep).sum(1) / keep.sum(1).clamp(min=1)"
         ),
         "none of the published",
+    ),
+    "class with the sign": (CLASS.replace("-torch.min", "torch.min"), "sign flipped"),
+    "columns, no lambda": (GAE_OF_COLUMNS.replace("lam * last", "last"), "none of the published"),
+    "value clip in verl's names": (
+        NAMES_OF_VERL.replace("torch.max((", "torch.min(("),
+        "the smaller of its two errors",
+    ),
+    "sampler upside down": (SAMPLED.replace("(old_logp - rollout_logp)", "(rollout_logp - old_logp)"), "upside down"),
+    "ratio to the sampler": (SAMPLED.replace("logp - old_logp).exp()", "logp - rollout_logp).exp()", 1), "none of the"),
+    "dones that end nothing": (DONES.replace("(1 - ended) * ", ""), "none of the published"),
+    "an empty row counts": (GSPO.replace(" * keep.any(1)", ""), "but for an empty row"),
+    "no bootstrap": (BOOTSTRAP.replace("else next_value", "else 0"), "next_value changes nothing"),
+    "bootstrap subtracted": (BOOTSTRAP.replace("else next_value", "else -next_value"), "is not what the last step"),
+    "a last end that cuts nothing": (
+        BOOTSTRAP.replace("(1 - dones[t])", "(1 - dones[t] * (t + 1 < len(rewards)))"),
+        "does not cut next_value",
+    ),
+    "a next_done that cuts nothing": (
+        DONES.replace("(next_done, next_value)", "(0.0, next_value)"),
+        "does not cut next_value",
+    ),
+    "an optional entropy added": (
+        ENTROPY.replace("entropy, mask", "mask, entropy=None").replace(
+            "- entropy_coef * entropy", "+ (0.0 if entropy is None else entropy_coef * entropy.mean())"
+        ),
+        "a larger entropy raises the loss",
+    ),
+    "one more value, never read": (
+        ONE_MORE.replace("values[:, t + 1]", "(values[:, t + 1] if t + 1 < rewards.shape[1] else 0)"),
+        "names T + 1 values, of which the last is never read",
+    ),
+    "whitened returns": (WHITENED.replace("out + values", "white + values"), "computed after whitening"),
+    "returns of rewards": (GAE.replace("out + values", "out + rewards"), "are not advantage + value"),
+    "wrong axis": (BY_COLUMN.replace("advantages *", "advantages[:, None] *"), "over the wrong axis"),
+    "wrong axis of [B, T]": (BY_COLUMN.replace("eps=0.2):", "eps=0.2):  # all [B, T]"), "its source says [B, T]"),
+    "entropy added": (ENTROPY.replace("- entropy_coef", "+ entropy_coef"), "a larger entropy raises the loss"),
+    "kl subtracted": (WITH_KL.replace("+ beta * kl", "- beta * kl"), "KL term subtracted"),
+    "one bound": (loss("ppo_loss").replace("1 - eps_low, 1 + eps_high", "max=1 + eps_high"), "without its lower bound"),
+    "the baseline has its own": (
+        "def rloo_advantages(rewards, k):\n    r = rewards.view(-1, k)\n"
+        "    return (r - r.mean(1, keepdim=True)).flatten()\n",
+        "it computes dr_grpo_advantage",
+    ),
+    "a tight bound on the ratio": (
+        loss("ppo_loss").replace("d.exp()", "d.clamp(-2, 2).exp()"),
+        "none of the published",
+    ),
+    "whitened over the padding": (WHITENED_INSIDE.format("advantages"), "whitens its advantages over the padding too"),
+    "right with a switch alone": (
+        loss("ppo_loss", TOKEN + " * (1 if right else 0.37)").replace("mask,", "mask, right=False,"),
+        "at its default right=False it is none of the published forms",
+    ),
+    "wrong by default": (WHITENS.replace(" + 1e-8)", " + 3)"), "with norm_adv=False it is one"),
+    "k3's sign": (KL.replace("d.exp() - d - 1", "d.exp() + d - 1"), "the sign of k3's linear term flipped"),
+    "values exchanged": (
+        VALUE.replace("o + (v - o).clamp", "v + (o - v).clamp"),
+        "values and old values exchanged inside its clip",
+    ),
+    "another value later": (CALLED_TWICE, "another value in a later call"),
+    "sampler never read": (SAMPLED.replace("* weight", ""), "rollout_logp changes nothing"),
+    "in place": (
+        loss("ppo_loss").replace("a = torch.where(keep, advantages, 0.0)", "a = advantages.sub_(advantages.mean())"),
+        "changes its caller's advantages in place",
     ),
 }
 
@@ -204,11 +451,24 @@ def test_a_broken_function_is_named(tmp_path, capsys, name):
     assert len(report["sentences"]) <= 5 and "against it:" in err
 
 
+MADE = """
+import functools
+
+
+class Meter(Exception):
+    @functools.cached_property
+    def kl_loss(self):
+        return 1
+"""
+
+
 @pytest.mark.parametrize(("flags", "code"), [(["--as", "mine=gspo"], 1), (["--as", "grpo"], 0), (["--as", "x"], 2)])
 def test_a_formula_can_be_named(tmp_path, capsys, flags, code):
     file = write(tmp_path, loss("mine"))
     assert run(capsys, file, *flags)[0] == code
     assert run(capsys, file)[0] == 2 and run(capsys, tmp_path, "--as", "mine=ppo")[0] == 0
+    write(tmp_path, f"scale = float(2)\n{MADE}{loss('mine')}")  # what is no function has no formula
+    assert run(capsys, file, *flags)[0] == code
 
 
 MULTIPLIED = "def masked_mean(x, mask):\n    return (x * mask).sum() / mask.sum()\n"
@@ -228,6 +488,17 @@ def test_nan_beneath_the_mask_is_a_note(tmp_path, capsys, text, part):
 def test_nan_beneath_the_mask_that_raises_is_a_finding(tmp_path, capsys):
     code, report, _ = run(capsys, write(tmp_path, RAISING))
     assert code == 1 and "with nan beneath the mask it raises AssertionError" in report["findings"][0]
+
+
+def test_a_sum_of_losses_and_a_value_are_not_judged(tmp_path, capsys):
+    both = loss("ppo_loss").replace("advantages, mask", "advantages, values, returns, mask")
+    code, report, _ = run(capsys, write(tmp_path, both + SOUND["masked mean"] + MADE))
+    (missed,) = report["not_measured"]
+    assert code == 0 and "it needs values, returns, which no input of ppo is called" in missed
+    both = loss("ppo_loss").replace("mask, eps_low=0.2", "mask, eps, clip, eps_low=0.2")
+    (tmp_path / "both").mkdir()
+    code, report, _ = run(capsys, write(tmp_path / "both", both + SOUND["masked mean"]))
+    assert code == 0 and "it takes eps and clip, which could be the same input" in report["not_measured"][0]
 
 
 def test_a_function_without_a_signature_is_not_recognised(tmp_path, capsys):
@@ -275,3 +546,21 @@ def test_numbers_that_a_function_has_inside(tmp_path, capsys):
     for wrong in ("tau=2", "high=wide", "high"):
         code, _, error = run(capsys, file, "--set", wrong)
         assert code == 2 and "expected NAME=NUMBER" in error
+
+
+def test_a_generic_name_in_an_unknown_form_is_not_judged(tmp_path, capsys):
+    """A value loss may be a Huber loss: nothing is said against it; the sentences say what was not looked at."""
+    huber = """
+def value_loss(values, returns, mask):
+    error = torch.nn.functional.smooth_l1_loss(values, returns, reduction="none")
+    return (error * mask).sum() / mask.sum()
+"""
+    code, report, _ = run(capsys, write(tmp_path, huber + SOUND["masked mean"]))
+    assert code == 0 and "it is not one of the forms known here of value_loss" in report["not_measured"][0]
+    assert not report["proved"] and "Computed, but none of the forms known here: value_loss." in report["sentences"]
+    code, report, _ = run(capsys, write(tmp_path, huber))
+    assert (code, report["proved"], report["findings"]) == (0, False, [])
+    tmp_path = tmp_path / "b"
+    tmp_path.mkdir()
+    code, report, _ = run(capsys, write(tmp_path, BY_COLUMN))
+    assert code == 0 and "only if inputs are [T, B]; for [B, T]" in report["sentences"][1]

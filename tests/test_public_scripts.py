@@ -25,11 +25,11 @@ TRL = {
     "grpo_0.14_one_line.py": (0, 'per_device_train_batch_size=8 row[-512:] dtype="float32" temperature=1.0', ""),
     "grpo_0.15_module_rewards.py": (
         0,
-        "vllm_max_model_length= row[-1024:] -max_prompt_length=max_prompt",
+        "vllm_max_model_length row[-1024:] -max_prompt_length=max_prompt",
         "",
     ),
     "grpo_0.16_old_device.py": (0, 'vllm_mode="server" loss_type="bnpo" dtype=torch.bfloat16 -vllm_device', ""),
-    "grpo_0.16_open_r1_main.py": (3, 'parser.set_defaults( loss_type="bnpo" row[-512:]', "args=training_args"),
+    "grpo_0.16_open_r1_main.py": (3, "row[-512:] -set_defaults", 'args=training_args loss_type="bnpo"'),
     "grpo_0.17_function.py": (0, "temperature=0.9 beta=0.04 row[-256:] bf16=False", ""),
     "grpo_0.18_colocate.py": (0, 'vllm_importance_sampling_correction=False loss_type="bnpo" row[-512:]', ""),
     "grpo_0.19_unsloth_cells.py": (
@@ -40,22 +40,22 @@ TRL = {
     "grpo_0.21_passed_config.py": (0, 'row[-4096:] max_completion_length=256 loss_type="bnpo" warmup_steps=0.1', ""),
     "grpo_0.22_liger_loss.py": (0, "use_liger_kernel=True max_completion_length=256 row[-512:] -use_liger_loss", ""),
     "grpo_0.24_built_dict.py": (0, "row[-3072:] trainer_clsWithCutPrompts(trainer_cls) -max_prompt_length", ""),
-    "grpo_0.26_parser.py": (3, "parser.set_defaults(max_completion_length=256) -" + CUT, "removed flags are not"),
+    "grpo_0.26_parser.py": (3, "-set_defaults -" + CUT, "max_completion_length=256"),
     "grpo_1.0_argparse.py": (0, "use_bias_correction_kl=False -**kwargs,", ""),
     "grpo_1.1_sleep.py": (0, "warmup_steps=0.05 vllm_importance_sampling_cap=3.0", ""),
     "dpo_0.11_unsloth.py": (
         3,
-        'max_length=512 row["prompt_ids"][-128:] processing_class=tokenizer',
+        "max_length=512 prompt[-128:] processing_class=tokenizer",
         "bf16=False unsloth",
     ),
     "dpo_0.13_yaml_dict.py": (
         0,
-        'truncation_mode="keep_end" [-data_config.get("max_prompt_length", dtype="float16"',
+        'truncation_mode="keep_start" [-(data_config.get("max_prompt_length", dtype="float16"',
         "",
     ),
-    "dpo_0.15_unsloth_parser.py": (3, "parser.set_defaults(bf16=False, [-512:] -learning_rate", "SIMPLE_CHAT_TEMPLATE"),
+    "dpo_0.15_unsloth_parser.py": (3, "[-512:] -set_defaults", "bf16=False, SIMPLE_CHAT_TEMPLATE"),
     "dpo_0.20_rpo_branches.py": (3, '["sigmoid", "sft"] loss_weights=[1.0, [-4096:] [:4096]', "max_prompt_length=4096"),
-    "dpo_0.24_argparse.py": (0, "[-args.max_prompt_len:] -max_prompt_length=", ""),
+    "dpo_0.24_argparse.py": (0, "[-(args.max_prompt_len -max_prompt_length=", ""),
     "sft_0.10_chat_format.py": (3, 'SFTConfig( packing_strategy="wrapped" max_length=3072', "setup_chat_format"),
     "sft_0.11_wrapper.py": (
         3,
@@ -63,7 +63,7 @@ TRL = {
         "DataCollatorForCompletionOnlyLM max_length=args.max_seq_length",
     ),
     "sft_0.12_plain_arguments.py": (0, "WithoutEndToken( completion_only_loss=False dtype=torch.float16", ""),
-    "sft_0.13_inline_config.py": (3, "max_length=4096 formatting_func=lambda", "DataCollatorForCompletionOnlyLM"),
+    "sft_0.13_inline_config.py": (3, "4096 formatting_func=lambda", "DataCollatorForCompletionOnlyLM"),
     "sft_0.15_merged_dict.py": (3, "SFTConfig( processing_class=tokenizer formatting_func=lambda", "**config"),
     "sft_0.15_unsloth_environment.py": (
         3,
@@ -76,17 +76,17 @@ TRL = {
     "reward_0.24_string_model.py": (0, "warmup_steps=0.1 -learning_rate=1e-04", ""),
     "kto_0.9_parser.py": (
         3,
-        "parser.set_defaults(bf16=False, max_length=512 disable_dropout=False",
-        "setup_chat_format",
+        "-set_defaults",
+        "bf16=False, max_length=512 disable_dropout=False setup_chat_format",
     ),
     "kto_0.12_vision.py": (0, "max_length=512 gradient_checkpointing=False", ""),
     "orpo_0.9_full.py": (3, 'trl.experimental.orpo eval_strategy="steps" -max_prompt_length', "setup_chat_format"),
     "orpo_0.11_yaml_section.py": (
         3,
-        '**{"bf16": "learning_rate": 5e-05, **config["train_config"]}',
-        "no name in it is renamed",
+        '**config["train_config"]',
+        "no name in it is renamed bf16=False, learning_rate=5e-05,",
     ),
-    "gkd_0.13_deepspeed.py": (0, "trl.experimental.gkd warmup_steps=0.1 gradient_checkpointing=False", ""),
+    "gkd_0.13_deepspeed.py": (0, "trl.experimental.gkd warmup_steps gradient_checkpointing=False", ""),
     "rloo_0.22_reward_model.py": (
         3,
         "num_generations=4 beta=0.1 reward_funcs=reward_len row[-512:]",
@@ -138,7 +138,7 @@ VERL = {
     "verl_0.5_geo_mean.sh": (0, f"{ACTOR}.optim.clip_grad=1.0 reward.custom_reward_function.path -grad_clip", ""),
     "verl_0.6_growing_arrays.sh": (0, "use_remove_padding=False -data.truncation", ""),
     "verl_0.7_agent_arrays.sh": (0, "agent.default_agent_loop=sql_agent -multi_turn.enable", ""),
-    "verl_0.7_tools.sh": (0, f"{ACTOR}.clip_ratio_low=0.2 {ACTOR}.clip_ratio_high=0.2 -clip_ratio=", ""),
+    "verl_0.7_tools.sh": (0, "clip_ratio=", ""),
     "verl_0.8_new_section.sh": (0, "reward.custom_reward_function.name=compute_score -data.truncation", ""),
     "verl_0.8_hydra_defaults.yaml": (3, "moe_grouped_gemm: True", "rollout.nnodes use_rollout_log_probs"),
 }
@@ -172,7 +172,7 @@ def check_names(text: str, said: str) -> None:
             if alias.name.endswith(("Config", "Trainer")):
                 classes[alias.name] = node.module
     for call in [n for n in ast.walk(tree) if isinstance(n, ast.Call)]:
-        name = re.sub("With(CutPrompts|outEndToken)$", "", ast.unparse(call.func))
+        name = re.sub("With(CutPrompts|CutRows|PlainPrompts|outEndToken)$", "", ast.unparse(call.func))
         given = {keyword.arg for keyword in call.keywords if keyword.arg}
         if name in classes and name != "ModelConfig":
             unknown = {argument for argument in given - names_today(classes[name], name) if argument not in said}
@@ -183,9 +183,11 @@ def check_names(text: str, said: str) -> None:
 def test_a_public_script_is_the_same_run_or_says_why_not(name, tmp_path, capsys):
     expected, there, said = (TRL | VERL)[name]
     code, table, text = migrated(tmp_path, capsys, name)
-    lost = " ".join(f"{x['setting']} {x['why']} {x['nearest']}" for x in table["not_expressible"])
+    assert code == (3 if table["not_expressible"] else 0)
+    entries = [x for x in table["not_expressible"] if not x["setting"].endswith("token-mean")]  # verl's loss before 0.8
+    lost = " ".join(f"{x['setting']} {x['why']} {x['nearest']}" for x in entries)
     words = [word for word in there.split(" ") if word]
-    assert code == expected, lost
+    assert (3 if entries else 0) == expected, lost
     assert [w for w in words if not w.startswith("-") and w not in text] == []
     plain = "\n".join(line.partition("#")[0] for line in text.splitlines())
     assert [w for w in words if w.startswith("-") and w[1:] in plain] == []
@@ -220,9 +222,9 @@ SAME_FORMS = {
         "GRPOConfig('o', beta=0.04",
     ),
     "a dictionary that grows": (
-        "d = {'output_dir': 'o', 'warmup_ratio': 0.2}\nif x:\n    d['max_prompt_length'] = 9\n"
+        "d = {'output_dir': 'o', 'warmup_ratio': 0.2}\nif x:\n    d['logging_dir'] = 9\n"
         "d['evaluation_strategy'] = 'no'\nGRPOTrainer('m', print, args=GRPOConfig(**d))\n",
-        '"warmup_steps": 0.2 d["eval_strategy"] = \'no\' pass',
+        "'warmup_steps': 0.2 d['eval_strategy'] = 'no' pass",
     ),
     "a loop": (
         "for b in (1, 2):\n    args = GRPOConfig('o', beta=b)\n    GRPOTrainer('m', print, args=args)\n",

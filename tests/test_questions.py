@@ -19,7 +19,6 @@ from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
 from programs.evaluation.run import make_task
-from programs.grpo_train.data import load_task
 
 
 def asked(row: dict) -> str:
@@ -42,6 +41,25 @@ PASSAGES = {
     "preferences": ({"prompt": "How many?", "article": "Seven.", "chosen": "7", "rejected": "8"}, "Seven."),
     "texts": ({"question": "How many?", "documents": ["One.", "Two."], "answer": "3"}, "One.\n\nTwo."),
     "hotpotqa's file": ({"question": "How many?", "context": [["A", ["One."]], ["B", ["Two."]]]}, "A\nOne.\n\nB\nTwo."),
+    "JSON of documents": (
+        {"question": "How many?", "context": '[{"title": "A", "text": "One."}, {"title": "B", "text": "Two."}]'},
+        "A\nOne.\n\nB\nTwo.",
+    ),
+    "JSON of one": (
+        {"question": "How many?", "table": '{"title": "a", "data": [[7]]}'},
+        '{"title": "a", "data": [[7]]}',
+    ),
+    "JSON with a date": (
+        {"question": "How many?", "context": '{"text": "7", "date": "1963"}'},
+        '{"text": "7", "date": "1963"}',
+    ),
+    "JSON of two texts": ({"question": "How many?", "context": '["10", "9"]'}, '["10", "9"]'),
+    "a puzzle": ({"question": "How many?", "puzzle": "Ann has red hats. Seven."}, "Ann has red hats. Seven."),
+    **{
+        f"a short {text}": ({"question": "How many?", name: text}, text)
+        for name, text in (("puzzle", "SEND+MORE=MONEY"), ("premises", "All men die."), ("clues", "Red is left"))
+    },
+    "Chinese clues": ({"question": "How many?", "clues": ["安安有七个。"]}, "安安有七个。"),
     "a table": ({"problem": "How many?", "table": [["name", "age"], ["Ann", 3]], "answer": "3"}, "name | age\nAnn | 3"),
 }
 
@@ -52,7 +70,13 @@ def test_a_passage_goes_before_the_question(name):
     assert asked(row) == f"{text}\n\nHow many?"
 
 
+def test_json_that_the_question_is_about_stays_as_it_is():
+    context = '[{"title": "Dune", "content": "Sand"}]'
+    assert asked({"question": "Which title has the JSON?", "context": context}).startswith(context)
+
+
 def test_a_passage_that_the_question_quotes_is_not_repeated():
+    assert asked({"prompt": "Solve:\n5 3 .", "puzzle": "53.", "answer": "534"}) == "Solve:\n5 3 ."
     assert asked({"prompt": "Seven apples.\n\nHow many?", "context": "Seven  apples."}).startswith(
         "Seven apples.\n\nHow"
     )
@@ -60,6 +84,7 @@ def test_a_passage_that_the_question_quotes_is_not_repeated():
 
 UNREAD = {
     "a hint": {"question": "How many?", "hint": "Seven.", "answer": "7"},
+    **{f"a short {text}": {"question": "How many?", "puzzle": text} for text in ("zebra", "The zebra puzzle", "5 3 .")},
     "an object": {"question": "How many?", "context": {"x": 5, "y": "Seven."}, "answer": "7"},
     "a second question": {"prompt": "Solve it.", "question": "How many?"},
     "a chat": {"messages": [{"role": "user", "content": "How many?"}], "background": "Seven."},
@@ -115,6 +140,12 @@ def test_notes_about_a_question_are_no_part_of_it():
     assert unread_parts(NOTES, "How many?") == []
 
 
+def test_a_system_prompt_in_a_column_is_unread_where_no_message_has_it():
+    row, user = {"prompt": "How many?", "system": "Be brief."}, {"role": "user", "content": "How many?"}
+    assert unread_parts(row, "How many?") == ["system"]
+    assert unread_parts(row, [{"role": "system", "content": "Be brief."}, user]) == []
+
+
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
 
 
@@ -137,16 +168,54 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        (["3,5", "4,25", "12"], "2 of 3 values of answer look like '3,5'.*write 3.5"),
+        (["3,5", "4,25", "12"], "2 of 3 values of answer look like '3,5'.*write a point"),
+        (["1,2", "3,4"], "look like '1,2': .*if it is decimal, write a point"),
+        ([" " + "a" * 50], r"like ' a+\.+a+', which"),
+        ([[["5"], ["6"]]], "list several numbers, like .*'6'"),
+        (["1.500,0", "3,125 cm", "7", "8", "9", "10"], "1 of 6 values of answer look like '1.500,0'"),
+        (["#N/A", float("nan"), "5"], "2 of 3 values of answer look like '#N/A'"),
+        ([True, False], "2 of 2 values of answer are truth values, 'TRUE'"),
+        (["TRUE", "no"], "1 of 2 values of answer are truth values, 'TRUE'"),
+        (["true", "false"], ""),
+        (["€1.200", "950 €", "1.50 €"], "1 of 3 values of answer look like '€1.200': .*write 1200"),
+        (["04-Mar", "2024-03-04 00:00:00", "1.2E+11", "-5"], "3 of 4 values of answer look like '04-Mar', as spread"),
+        (["We add two and two. " * 6 + "It is 4.", "5"], "1 of 2 values of answer have over 20 words and no marked"),
+        (["We add two and two. " * 6 + "\n#### 4", "5"], ""),
+        (["proof", "notfound", "7"], "2 of 3 values of answer look like 'proof', a missing value"),
+        ([{"value": "Rome", "aliases": []}, "7"], "1 of 2 values of answer are objects, like .*data_loader.py"),
+        (["['a', 'b']", "[1, 2]"], "1 of 2 values of answer are lists as text"),
+        ([["1", "2"], ["42", "forty-two"], ["1,000", "1000"]], "1 of 3 values of answer list several numbers"),
         (["4", "", "5"], "1 of 3 values of answer are empty"),
-        ([2.0, None, 3.0], "like '2.0': .* does not pay '2'.*Int64"),
+        ([2.0, None, 3.0], "2 of 3 values of answer look like '2.0': .*Int64"),
         (["4", " 5"], "1 of 2 values of answer have blanks around them, like ' 5'"),
-        (["1,000", "3.5", 2.5, 2, None, True, "a, b", "def f(): pass\n"], ""),
+        (["1,000", "3.5", 2.5, 2, None, "True", "a, b", "def f(): pass\n"], ""),
     ],
 )
 def test_answers_that_may_be_read_otherwise_are_noted(values, line):
     lines = odd_answers("answer", values)
     assert len(lines) == bool(line) and re.search(line, "".join(lines))
+
+
+def test_truth_values_are_no_odd_answers_where_prompts_ask_for_them():
+    assert odd_answers("answer", [True, False], ["True or false?"] * 2) == []
+    assert odd_answers("answer", [True, False], ["Yes or no?"] * 2)
+
+
+def test_an_image_placeholder_is_said_where_no_image_goes_to_the_model(capsys):
+    prompts = ["<image>\nHow many?", [{"role": "user", "content": "[IMG] How many?"}], "What is <image> in HTML?"]
+    prompts += [
+        "Mend this HTML:\n<video>\n<source src=x>\n</video>",
+        "Picture <image>\nHow many?",
+        "Alt text for [image]",
+    ]
+    warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in prompts])
+    assert "3 of 6 prompts have an image placeholder, but no image" in capsys.readouterr().err
+
+
+def test_a_message_in_the_form_of_a_template_is_said(capsys):
+    chat = [{"role": "user", "content": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>"}]
+    warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in (chat, [{"role": "user", "content": "2+2?"}])])
+    assert "1 of 2 prompts open an assistant's turn" in capsys.readouterr().err
 
 
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
@@ -159,20 +228,18 @@ def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
     check_prompt([{"role": "observation", "content": "4"}], "row 1")
 
 
-@pytest.mark.parametrize("load", [load_prompts, load_task])
-def test_trainers_name_what_they_do_not_read(load, tmp_path, capsys):
+def test_trainers_name_what_they_do_not_read(tmp_path, capsys):
     config = SimpleNamespace(
-        **{"prompt_column": "prompt", "max_prompt_tokens": 999, "max_prompt_length": 999, "chat": False, "model": "m"},
-        **{"chat_template_kwargs": "", "trainer_args": ""},
+        prompt_column="prompt", max_prompt_tokens=999, chat=False, model="m", chat_template_kwargs=""
     )
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    load(config, tokenizer, str(rows_file(tmp_path, UNREAD_CHOICES)))
+    load_prompts(config, tokenizer, str(rows_file(tmp_path, UNREAD_CHOICES)))
     lines = [line for line in capsys.readouterr().err.splitlines() if "part of the question" in line]
     assert len(lines) == 1 and "context (in 1 of 1 rows), A (in 1 of 1 rows), B (in" in lines[0]
     assert "data_loader.py" in lines[0]
     prepared = normalise(UNREAD_CHOICES) | {"source": "s", "id": "1", "hint": "Count."}
     assert unread_parts(prepared, prepared["prompt"]) == ["hint"]
-    load(config, tokenizer, str(rows_file(tmp_path, prepared)))
+    load_prompts(config, tokenizer, str(rows_file(tmp_path, prepared)))
     assert "part of the question" not in capsys.readouterr().err
 
 
@@ -281,6 +348,34 @@ GOLD = {
     "We add.\n#### Answer: 42": "42",
     "We add.\n#### The answer is **42**": "42",
     "We add.\n#### -1,234.5": "-1234.5",
+    "We add. <answer> 42 </answer>\n": "42",
+    "First \\boxed{3 wrong. Then \\boxed{5}.": "5",
+    "Thus.\nThe answer is $\\boxed{\\frac{1}{2": None,
+    "\\boxed\\frac12, \\boxed\\text{B}": "\\text{B}",
+    "So \\boxed\\frac{\\sqrt{3}}2.": "\\frac{\\sqrt{3}}2",
+    "So \\boxed\\left(1, 2\\right).": "",
+    "We add.\nSo the answer is 12.": "12",
+    "We add 5 and 7, and therefore the correct answer is 12, which is even.": "12",
+    "We add.\nFinal Answer: The final answer is $12$. I hope it is correct.": "$12$",
+    "We add.\nAnswer: 12 because 3*4=12": "12",
+    "We choose.\nThe answer is (B). This is because A is wrong.": "(B)",
+    "Rats are prey. So the answer is yes.": "yes",
+    "The answer is J. K. Rowling.": "J. K. Rowling",
+    "We add.\n**Result:** 12": "12",
+    "We add.\n**Answer** = 12": "12",
+    "So x = 3.\nThe final answer = 2x": "2x",
+    "x = 3\ny = 4\nanswer = x * y": None,
+    "let x = 3;\nanswer = x;": None,
+    "SELECT name FROM quiz WHERE answer = 5": None,
+    "SELECT name\nFROM quiz\nWHERE id = 2\nAND answer = 5": None,
+    "https://quiz.example/check?ans=5": None,
+    "assert answer == 5": None,
+    "print(answer=5)": None,
+    "Full credit if the answer is 12.": None,
+    "If the answer is 5, add 2 to get 7.": None,
+    "I choose happiness every day.": None,
+    "She praised his answer: clever and concise.": None,
+    'x = 1\nprint("The answer is", x)': None,
 }
 
 
@@ -321,7 +416,7 @@ def test_a_dialogue_in_one_text_is_refused_and_trainers_say_it(name, capsys):
     with pytest.raises(BadRow, match="a dialogue as one text"):
         normalise({"text": DIALOGUES[name]})
     warn_unread("x.jsonl", [({"text": DIALOGUES[name]}, DIALOGUES[name])])
-    assert "1 of 1 prompts that are whole dialogues" in capsys.readouterr().err
+    assert "1 of 1 prompts are dialogues with answers" in capsys.readouterr().err
 
 
 SPOKEN = ("User: Hi\nAssistant: Yo", "Human: Hi Assistant: Yo Human: Why?", "user: Hi\n\nassistant: Yo\nuser: Why?")
@@ -332,9 +427,9 @@ def test_a_dialogue_without_known_marks_is_read_and_said(text, tmp_path, capsys)
     (row,) = load_rows(rows_file(tmp_path, {"prompt": text})).rows
     said = capsys.readouterr().err
     assert row["prompt"] == [{"role": "user", "content": text}]
-    assert "warning: 1 of 1 prompts are dialogues in one text" in said and "`messages`" in said
+    assert "note: 1 prompts are dialogues in one text" in said and "`messages`" in said
     warn_unread("x.jsonl", [({"prompt": text}, text)])
-    assert "1 of 1 prompts that are whole dialogues" in capsys.readouterr().err
+    assert "1 of 1 prompts are dialogues with answers" in capsys.readouterr().err
 
 
 OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b")
@@ -345,5 +440,7 @@ OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: 
 )
 def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
     assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
+    said = capsys.readouterr().err
+    assert ("a chat template writes another" in said) == (text in OPEN[:2]) and "warning" not in said
     warn_unread("x.jsonl", [({"prompt": text}, text)])
     assert capsys.readouterr().err == ""

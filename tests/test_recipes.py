@@ -90,6 +90,7 @@ def test_recipes_around_a_run_by_flags(folder):
     assert [done.returncode for done in flat] == [3], "two steps are too few to judge"
 
 
+@pytest.mark.long
 def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
     assert [done.returncode for done in run_recipe("A code reward in my own folder", folder)] == [0, 0]
     monkeypatch.syspath_prepend(str(folder))
@@ -102,7 +103,7 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
     item = "1. So:\n" + "".join(f"   {line}\n" for line in right.splitlines()[1:])  # a block inside a list
     assert reward([""], [item], tests[:1]) == [1]
     with pytest.warns(UserWarning, match="tests that judge nothing: \\[1\\]"):
-        assert reward([""] * 2, [right, right], [tests[0], ["not Python at all"]]) == [1, 0]
+        assert reward([""] * 2, [right, right], [tests[0], ["not Python at all"]]) == [1, None]
     with pytest.raises(ValueError, match="zip"):
         reward([""] * 2, [right, right], tests[:1])
 

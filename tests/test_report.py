@@ -12,13 +12,15 @@ import random
 import re
 import shutil
 import time
+from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, load_script
+from conftest import ROOT, load_script, write_lines
 
 from parts.reading.logged_run import LoggedRun
 from parts.reading.sample_files import reward_weights, trl_row
 from programs.report.curves import thinned
+from programs.report.run_facts import to_repeat
 from programs.report.samples import packed_samples
 from programs.report.sources import Source, short_names
 
@@ -48,12 +50,6 @@ HOSTILE = {
     f"<iframe srcdoc='<script>parent.{PWN}</script>'></iframe>": None,
     "one\u2028two\u2029</noscript></textarea></title>": "oneU+2028twoU+2029</noscript></textarea></title>",
 }
-
-
-def write_lines(path, rows: list[dict]) -> None:
-    """A JSONL file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def metrics(steps: int, seed: int = 0, **more) -> list[dict]:
@@ -161,7 +157,7 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
     text = seen(page)
     assert "the last line is torn (line 22)" in text
     assert "policy/entropy is not finite at 2 steps, first at step 7" in text
-    assert "samples.jsonl beside it: 1 lines are no JSON (line 3)" in text
+    assert "samples.jsonl beside it: 1 lines are not JSON (line 3)" in text
     entropy = next(m for m in data_in(page, "curve")["metrics"] if m["name"] == "policy/entropy")["series"][0]
     assert entropy["bad"] == [7, 9] and 7 not in entropy["x"] and len(entropy["x"]) == 18
     assert [row[6] for row in data_in(page, "sample")["rows"]] == ["a", "\ufffd\ufffd<b>"]
@@ -210,7 +206,7 @@ def test_completions_of_trl_are_shown(tmp_path):
     assert rows[5][7] == {"correct": 0, "well_formed": 1, "brief": 0}
     assert rows[5][8] == {"advantage": pytest.approx(-0.49990, abs=1e-5)}
     assert found["prompts"][1] == [{"role": "user", "content": "99+81="}]
-    assert "tell the weights of the rewards" in text
+    assert "do not state the rewards' weights" in text
     assert "It ran to its end: step 6 of 6" in text and "train_batch_size" in text
     assert "time 3.15 s" in text  # means of two steps each: 2 x (0.5544 + 0.5175 + 0.5053)
 
@@ -260,7 +256,7 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
         file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
     (folder / "notes").mkdir()
     (folder / "notes" / "readme.jsonl").write_text("{}")
-    assert "verl's dumps of samples: 3 lines are no samples; left out" in seen(page_of(tmp_path, folder))
+    assert "verl's dumps of samples: 3 lines are not samples; left out" in seen(page_of(tmp_path, folder))
     folder = tmp_path / "trl"
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
@@ -295,7 +291,7 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     page_of(tmp_path, tmp_path / "run")
     (tmp_path / "page.html").write_text("mine")
     assert report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
-    assert "is no page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
+    assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
 
 
 def test_names_are_the_shortest_that_differ(tmp_path):
@@ -625,3 +621,10 @@ def test_static_part_is_markup_of_ours_only(site):
         {"nonce": re.search(r"'nonce-([\w-]+)'", page)[1]}
     ]
     assert f"<img src=x onerror={PWN}>" in markup.text and f"</script><script>{PWN}</script>" in markup.text
+
+
+def test_the_command_of_a_page_keeps_its_switches(tmp_path):
+    settings = {"model": "m", "data": "d", "seed": 1, "allow_overlap": True, "chat": False, "other": False, "out": "o"}
+    run = SimpleNamespace(trainer="one_page", config=settings, format="metrics.jsonl")
+    expected = "python PAGE.py --model m --data d --seed 1 --allow_overlap --no_chat --out NEW_FOLDER"
+    assert to_repeat(run, tmp_path) == expected

@@ -366,8 +366,8 @@ def loaded(name: str, strings, *flags):
     config = script.parse_config([f"--data={strings}", *flags])
     if name == "grpo_train":
         tokenizer = script.left_tokenizer(config)
-        return script.load_task(config, tokenizer, str(strings)), tokenizer
-    tokenizer = script.load_tokenizer(config)
+    else:
+        tokenizer = script.load_tokenizer(config)
     return script.load_prompts(config, tokenizer, str(strings)), tokenizer
 
 
@@ -525,7 +525,7 @@ MISFITS = [
     ("REWARDS*REWARD_WEIGHT", "no list of numbers 'REWARD_WEIGHT'; expected one of REWARD_WEIGHTS, THREE; try REW"),
     ("REWARDS*THREE", "2 functions with 3 weights; expected one for each"),
     ("PRESET*REWARD_WEIGHTS", "a list with weights of its own, [1.0, 0.5]; expected no others"),
-    ("short*REWARD_WEIGHTS", "'REWARD_WEIGHTS' is no number; expected FILE.py:function[*weight], or"),
+    ("short*REWARD_WEIGHTS", "'REWARD_WEIGHTS' is not a number; expected FILE.py:function[*weight], or"),
     ("short*inf", "weight inf; expected a finite number"),
     ("EMPTY", "has no function 'EMPTY'; expected one of right, short"),
 ]

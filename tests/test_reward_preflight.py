@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import EVAL_DATA, ROOT, load_script, run_script
+from conftest import EVAL_DATA, ROOT, load_script, run_script, write_lines
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
 
@@ -104,6 +104,9 @@ def constant(prompts, completions, **kwargs):
 def half(prompts, completions, answer, **kwargs):
     return [0.5 * right(text, a) for text, a in zip(completions, answer)]
 
+def none_if_wrong(prompts, completions, answer, **kwargs):
+    return [right(text, a) or None for text, a in zip(completions, answer)]
+
 def constant_1(completions, **kwargs):
     return [1.0] * len(completions)
 
@@ -153,16 +156,29 @@ def slow_batch(prompts, completions, answer, **kwargs):
 
 good_alias = good
 
-longest = 0
-
 def reads(prompts, completions, answer, **kwargs):
     """Range: {0, 1}"""
-    global longest
-    longest = max([longest, *(len(text) for text in completions if "99999" in text)])  # not the gold formats
-    with open("longest.json", "w") as f:
-        f.write(json.dumps(longest))
+    with open("longest.txt", "a") as f:  # more than one process calls this
+        f.writelines(f"{len(text)}\n" for text in completions if "99999" in text)  # not the gold formats
     found = [re.fullmatch(r"<answer>(-?[0-9]+)</answer>", text) for text in completions]
     return [float(m is not None and int(m[1]) == int(a)) for m, a in zip(found, answer)]
+
+kept = {}
+
+def keeps_the_first(prompts, completions, answer, **kwargs):
+    return [kept.setdefault(str(p), right(text, a)) for p, text, a in zip(prompts, completions, answer)]
+
+def by_level(prompts, completions, answer, level, **kwargs):
+    return [n * right(text, a) for text, a, n in zip(completions, answer, level)]
+
+def pays_the_answer(prompts, completions, answer, **kwargs):
+    return [float(a) * right(text, a) for text, a in zip(completions, answer)]
+
+def by_kind(prompts, completions, answer, kind, **kwargs):
+    return [(1 + (k == "a")) * right(text, a) for text, a, k in zip(completions, answer, kind)]
+
+def joins(prompts, completions, answer, **kwargs):
+    return [float(text == "<answer>" + a + "</answer>") for text, a in zip(completions, answer)]
 
 def ten_at_best(prompts, completions, answer, **kwargs):
     return [(2.0 if a == "25" else 10.0) * right(text, a) for text, a in zip(completions, answer)]
@@ -178,14 +194,8 @@ def folder(tmp_path_factory):
     """A folder with the toy rewards and rows."""
     path = tmp_path_factory.mktemp("preflight")
     (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
-    write_rows(path / "rows.jsonl", ROWS)
+    write_lines(path / "rows.jsonl", ROWS)
     return path
-
-
-def write_rows(path, rows) -> str:
-    """Write JSONL; returns the path as text."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def check(folder, name, *flags, data="rows.jsonl", env=None):
@@ -197,7 +207,7 @@ def check(folder, name, *flags, data="rows.jsonl", env=None):
     done = run_script("reward_preflight", *command, cwd=folder, env=env, timeout=60)
     assert done.returncode in (0, 1), done.stderr
     assert ("printed by a reward" in done.stderr) >= (name == "good")  # and never in the JSON
-    report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
     if data == "rows.jsonl":
         REPORTS[key] = done.returncode, report
     return done.returncode, report
@@ -234,7 +244,7 @@ def test_sound_reward_is_ready(folder, name):
 
 def test_chat_prompts_get_chat_completions(folder):
     rows = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in ROWS]
-    assert check(folder, "as_messages", data=write_rows(folder / "chat.jsonl", rows))[0] == 0
+    assert check(folder, "as_messages", data=write_lines(folder / "chat.jsonl", rows))[0] == 0
     code, report = check(folder, "as_messages")  # plain prompts: it is given strings and raises
     assert code == 1 and "raised" in failures(report)
 
@@ -247,7 +257,7 @@ def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
         "    said = re.findall(r'####\\s*([A-D])(?![a-z])', completion) or [completion.strip()]\n"
         "    return float(said[-1] == answer)\n"
     )
-    data = write_rows(folder / "choices.jsonl", rows)
+    data = write_lines(folder / "choices.jsonl", rows)
     done = run_script("reward_preflight", "--reward", "choices.py:letter", "--data", data, "--json", cwd=folder)
     assert done.returncode == 0, done.stdout
 
@@ -259,7 +269,7 @@ def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
     rows += [
         {"prompt": f"Expand \\((x + {a})^2\\).\nBe brief.", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)
     ]
-    data = write_rows(folder / "algebra.jsonl", rows)
+    data = write_lines(folder / "algebra.jsonl", rows)
     (folder / "plain.py").write_text(
         "import re\n\nfrom math_verify import parse, verify\n\n\ndef equal(completion, answer):\n"
         "    said = re.fullmatch(r'\\\\boxed\\{(.*)\\}', completion)\n"
@@ -326,9 +336,10 @@ def test_probes_keep_within_the_run(folder):
     code, report = check(folder, "reads")
     raised = finding(report, "raised")
     assert code == 1 and failures(report) == {"raised"} and "--max_new_tokens" in raised["try"]
+    (folder / "longest.txt").unlink()
     code, report = check(folder, "reads", "--max_new_tokens", "20")
     assert code == 0, report["findings"]
-    assert json.loads((folder / "longest.json").read_text()) == 80
+    assert max(map(int, (folder / "longest.txt").read_text().split())) == 80
     code, report = check(folder, "reads", "--max_new_tokens", "1500")  # 6,000 digits are too many for int()
     assert code == 1 and failures(report) == {"raised"}
     code, report = check(folder, "reads", "--max_new_tokens", "2")  # gold is of 19 characters
@@ -346,9 +357,15 @@ def test_reward_of_a_group_is_not_blamed_for_it(folder):
     assert report["gold"]["full_marks"] == 1
 
 
+def test_none_is_no_score_for_a_wrong_answer(folder):
+    code, report = check(folder, "none_if_wrong")
+    assert code == 1 and failures(report) == {"unscored"}, report["findings"]
+    assert "give wrong answers 0" in finding(report, "unscored")["try"]
+
+
 def test_cut_gold_must_not_pay(folder):
     rows = [{**row, "answer": f"{row['prompt']} so twice that, #### {row['answer']}"} for row in ROWS]
-    _, report = check(folder, "pays_reasoning", data=write_rows(folder / "cut.jsonl", rows))
+    _, report = check(folder, "pays_reasoning", data=write_lines(folder / "cut.jsonl", rows))
     assert "truncated" in failures(report)
     assert finding(report, "truncated")["completion"] in [f"{row['prompt']} so twice that" for row in ROWS] + [
         f"{row['prompt']} so twice that, #### " for row in ROWS
@@ -380,10 +397,10 @@ def test_probes_fail_by_what_the_reward_pays_for(folder, name, profile, failed):
 
 def test_a_column_schema_is_gold_where_it_is_a_json_schema(folder):
     text = [{"prompt": "?", "answer": "x", "schema": "CREATE TABLE t (a INT)"}]
-    assert check(folder, "tagged", data=write_rows(folder / "sql.jsonl", text))[0] == 1
+    assert check(folder, "tagged", data=write_lines(folder / "sql.jsonl", text))[0] == 1
     schemas = [{"properties": {f"key{i}": {"type": "integer"}}, "required": [f"key{i}"]} for i in range(4)]
     rows = [{"prompt": f"JSON {i}", "schema": json.dumps({"type": "object"} | s)} for i, s in enumerate(schemas)]
-    flags = ["--reward", "json_schema", "--data", write_rows(folder / "schemas.jsonl", rows), "--profile", "format"]
+    flags = ["--reward", "json_schema", "--data", write_lines(folder / "schemas.jsonl", rows), "--profile", "format"]
     report = json.loads(run_script("reward_preflight", *flags, "--json", cwd=folder).stdout)
     assert report["ready"] and report["gold"]["full_marks"] == 1
 
@@ -468,7 +485,7 @@ def test_format_of_gold_is_found(folder):
     assert check(folder, "good")[1]["gold"]["variant"] == "<answer>{answer}</answer>"
     assert check(folder, "boxed")[1]["gold"]["variant"] == "\\boxed{{answer}}"
     rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
-    report = check(folder, "hashes", data=write_rows(folder / "gsm.jsonl", rows))[1]
+    report = check(folder, "hashes", data=write_lines(folder / "gsm.jsonl", rows))[1]
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("column answer", 1)
     report = check(folder, "boxed", data=str(folder / "gsm.jsonl"))[1]  # the number after ####
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("\\boxed{{answer}}", 1)
@@ -486,14 +503,14 @@ def test_gold_of_a_format_of_ones_own(folder):
     assert "gold scores 0 of 1" in shown["message"] and shown["row"] in range(1, 9)
     assert check(folder, "final", "--gold-template", "Final: {answer}!")[0] == 0
     rows = [{**row, "reply": f"Final: {row['answer']}!"} for row in ROWS]
-    report = check(folder, "final", "--gold_column", "reply", data=write_rows(folder / "reply.jsonl", rows))[1]
+    report = check(folder, "final", "--gold_column", "reply", data=write_lines(folder / "reply.jsonl", rows))[1]
     assert (report["gold"]["variant"], report["ready"]) == ("column reply", True)
 
 
 def test_one_bad_gold_row_is_shown(folder):
     rows = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in ROWS[:7]]
     rows.append({"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"})
-    code, report = check(folder, "good", "--gold_column", "solution", data=write_rows(folder / "bad.jsonl", rows))
+    code, report = check(folder, "good", "--gold_column", "solution", data=write_lines(folder / "bad.jsonl", rows))
     assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
@@ -523,7 +540,7 @@ def test_code_that_cheats_is_found(folder):
         {"prompt": f"def {n}(x):\n", "canonical_solution": f"    y = {body}\n    return y\n", "entry_point": n}
         for n, body in (("square", "x * x"), ("triple", "3 * x"), ("power", "x**2"))
     ]
-    code, report = check(folder, "runs_code", data=write_rows(folder / "code.jsonl", rows))
+    code, report = check(folder, "runs_code", data=write_lines(folder / "code.jsonl", rows))
     assert report["gold"]["variant"] == "prompt + column canonical_solution in a code block"
     assert report["gold"]["full_marks"] == 1 and code == 1
     assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
@@ -650,8 +667,8 @@ def odd_files(folder):
     (folder / "broken.jsonl").write_text(json.dumps(ROWS[0]) + "\n\n{'prompt': 1}\n")
     (folder / "bad_import.py").write_text("{}['key']\n")
     (folder / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
-    write_rows(folder / "plain.jsonl", [{"prompt": "1+1="}])
-    write_rows(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
+    write_lines(folder / "plain.jsonl", [{"prompt": "1+1="}])
+    write_lines(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
 
 
 def test_table_names_probe_row_and_advice(folder):
@@ -662,3 +679,21 @@ def test_table_names_probe_row_and_advice(folder):
         r"^fail +empty: pays 100% .* \| row \d, score 1.0: '' \| try: .*--allow empty=1", done.stdout, re.MULTILINE
     )
     assert "verdict  not ready" in done.stdout
+
+
+def test_state_between_calls_weights_of_rows_and_rows_without_a_reference(folder, tmp_path):
+    code, report = check(folder, "keeps_the_first")
+    assert code == 1 and "scores 0.0, then 1.0 in a new process" in finding(report, "state")["message"]
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(9)]
+    code, report = check(folder, "by_level", data=write_lines(folder / "levels.jsonl", rows))
+    assert code == 0 and report["gold"]["weighted_by"] == ["level"] and report["gold"]["full_score"] == 3
+    rows = [row | {"sum": i + 1, "kind": "ab"[i % 2]} for i, row in enumerate(rows)]
+    file = write_lines(folder / "kinds.jsonl", rows)
+    code, report = check(folder, "pays_the_answer", data=file)
+    assert code == 1 and not report["gold"]["weighted_by"] and "gold scores 1 of 9" in str(report["findings"])
+    code, report = check(folder, "by_kind", data=file)
+    assert code == 0 and not report["gold"]["weighted_by"]
+    assert "gold of kind=b gets 1, of kind=a 2: a weight, or a part" in finding(report, "classes")["message"]
+    rows[4]["answer"] = None
+    code, report = check(folder, "joins", data=write_lines(folder / "none.jsonl", rows))
+    assert code == 1 and "row 5, which has no reference" in finding(report, "raised")["message"]

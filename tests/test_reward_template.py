@@ -146,6 +146,7 @@ BY_HAND = [
     ("qa", "x", {"answer": " "}, None),
     ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
     ("format", "<think>a</think><answer>b", {}, 0.375),
+    ("format", "<think>\u200b</think><answer>\ufeff</answer>", {}, 0.5),  # empty, to the eye
     ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
     ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
     ("custom", "blue", {"answer": "Blue"}, 1.0),
@@ -614,6 +615,16 @@ def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys)
     assert "compares the completions of a prompt; verl scores each by itself" in refused(mine, capsys, "correct")
 
 
+def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
+    with (mine / "mine.py").open("a") as f:
+        f.write("\n\ndef odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n")
+    assert "which reads size and wanted; expected --gold_column, one of them" in refused(mine, capsys, "odd")
+    rows = mine / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "?", "size": 1, "wanted": "7"}) + "\n")
+    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", rows)
+    assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
+
+
 def test_port_to_verl_of_async_rewards(mine):
     module = port(mine, "slow")
     assert asyncio.iscoroutinefunction(module.compute_score)
@@ -822,6 +833,8 @@ def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(
     assert report["tried"]["ready"]
     assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == ["code_reward.py"]
     text = (folder / "code_reward.py").read_text()
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,F", folder / "code_reward.py"]
+    assert subprocess.run(ruff, capture_output=True).returncode == 0
     imported = {
         alias.name.partition(".")[0]
         for x in ast.walk(ast.parse(text))
@@ -890,53 +903,30 @@ def test_a_signature_says_name_column_and_order(tmp_path):
     assert load(tmp_path, "code.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
 
 
-# what a sandbox would be without its walls, and the names of the programs that then pay
-OPEN = {"file deleted", "file changed", "file read", "files left behind", "process left behind"}
-OPEN |= {"equal to everything", "object that answers every name", "secret of the environment", "network"}
-OPEN |= {"own source read"}
-EXITS = {"exit with success", "exit in the function", "exit at exit"}
-BROKEN = {
+def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
+    make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
+    assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]
+    done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    make(tmp_path, "--task", "passes_tests", "--signature", "code(prompts, completions, completion_ids, tests)")
+
+
+BROKEN = {  # a sandbox, and the names of some programs that it pays
     "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting", "much output"}),
-    "no process": ("lambda jobs: [in_process(**job) for job in jobs]", OPEN),
-    "a plain process": ("lambda jobs: [in_a_process(**job) for job in jobs]", OPEN | EXITS),
-    "ends with the program": (
-        "lambda jobs: [in_process(**job) for job in jobs if exec(job['code'], {}) is None]",
-        None,
-    ),
+    "ends with the program": ("lambda jobs: [verdict(False) for job in jobs if exec(job['code'], {}) is None]", None),
     "raises": ("lambda jobs: 1 / 0", None),
 }
-# Programs that would hang, end the process itself, kill its parent, break its builtins or fill the memory are left out.
 # Nothing may run at import: the sandbox's own server, which starts from the same file, would start a server, and so on.
-STAND_INS = """
+STAND_IN = """
 def verdict(passed):
     return run_code(f"def f(x): return {4 if passed else 5}", ["assert f(2) == 4"])
-
-
-def in_process(code, tests, **limits):
-    ends = ("SystemExit", "import os\\nos._exit", "while True", "getppid(), 9", "builtins", "1 << 36", "range(20)")
-    ends += ("killpg",)
-    if any(part in code for part in ends):
-        return verdict(False)
-    space = {}
-    try:
-        exec(code, space)
-        exec(tests[0], space)
-    except Exception:
-        return verdict(False)
-    return verdict(True)
-
-
-def in_a_process(code, tests, seen=True, **limits):
-    if any(part in code for part in ("while True", "getppid(), 9", "1 << 36", "killpg")):
-        return verdict(False)
-    return verdict(subprocess.run([sys.executable, "-c", code + "\\n" + tests[0]], capture_output=seen).returncode == 0)
 """
 
 
 def with_stand_in(folder, stand_in) -> list:
     """Plant a sandbox.py whose run_many is this; returns the flags that write a reward beside it."""
     head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().partition('if __name__ == "__main__":')
-    (folder / "sandbox.py").write_text(f"{head}{STAND_INS}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
+    (folder / "sandbox.py").write_text(f"{head}{STAND_IN}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
     return ["--task", "passes_tests", "--output", folder / "code_reward.py"]
 
 
@@ -952,17 +942,15 @@ def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
     assert done.returncode == 1 and not found["ready"], found
     if pays is None:
         assert "ended the process" in found["ended"], found
-    elif how == "all pass":
-        assert [*found["paid_of_them"]] == found["hostile_programs"] and pays <= {*found["paid_of_them"]}, found
     else:
-        assert {*found["paid_of_them"]} == pays, found
+        assert [*found["paid_of_them"]] == found["hostile_programs"] and pays <= {*found["paid_of_them"]}, found
 
 
 def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, capsys):
     flags = with_stand_in(tmp_path, "lambda jobs: time.sleep(600)")
     monkeypatch.setattr(template, "TRIAL_S", 1)
     assert template.main([str(flag) for flag in flags]) == 1
-    assert "did not come back in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
+    assert "did not return in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
 
 
 def test_data_tries_what_was_written(tmp_path):
@@ -1085,7 +1073,7 @@ BAD = [  # flags, what the message holds
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
-    (["--task", "math", "--output", "x.txt"], "expected a name in .py"),
+    (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -53,9 +54,26 @@ BY_HAND = [
     ("exact_match", "<answer>London</answer><answer>Paris</answer>", {"answer": "Paris"}, 0),
     ("exact_match", "<answer>Paris</answer> so <answer>Paris</answer>", {"answer": "Paris"}, 1),
     ("exact_match", "LON", {"answer": ["London", "LON"]}, 1),
+    *[("exact_match", "Paris", {"answer": gold}, 1) for gold in ("**Paris**", "$Paris$", "“Paris”")],
+    ("exact_match", "", {"answer": "**"}, 0),
     ("exact_match", "", {"answer": None}, None),
     ("exact_match", "", {"answer": " "}, None),
     ("exact_match", "", {"answer": []}, None),
+    ("exact_match", "Paris", {"answer": ["Paris", ["LON"]]}, 1),
+    *[("exact_match", text, {"answer": [["NYC", "Zürich"], ["LA"]]}, 1) for text in ("NYC", "Zürich", "LA")],
+    *[("exact_match", "[1, 2]", {"answer": gold}, 0) for gold in ([[1, 2]], [[1, 2], [3, 4]])],
+    *[
+        ("exact_match", text, {"answer": [[1], [2], [3]]}, score)
+        for text, score in (("1", 0), ("[[1],[2],[3]]", 1), ("[[1], [2], [3]]", 1))
+    ],
+    *[("exact_match", text, {"answer": [[1, 2], [3, 4]]}, 1) for text in ("[[1,2],[3,4]]", "[[1, 2], [3, 4]]")],
+    ("exact_match", "[1 2]", {"answer": "[12]"}, 0),
+    *[
+        ("exact_match", f"<answer>{text}</answer>", {"answer": gold}, float(text == gold))
+        for gold, other in (("A*", "A"), ('5"', "5'"), ("__init__", "init"), ("*args", "args"), ("dogs'", "dogs"))
+        for text in (gold, other)
+    ],
+    *[("exact_match", "x", {"answer": gold}, 1) for gold in ("'x'", '"x"', "$x$", "“x”", "**x**")],
     # LCS of (a b c d, b d x): b d, 2·2 / (4 + 3)
     ("fuzzy_match", "b d x", {"answer": "a b c d"}, 4 / 7),
     ("fuzzy_match", "The CAT!", {"answer": "the cat"}, 1),
@@ -72,12 +90,34 @@ BY_HAND = [
     ("numeric_correctness", "0.04", {"answer": 0, "options": {"abs_tol": 0.05}}, 1),
     ("numeric_correctness", "0.06", {"answer": 0, "options": {"abs_tol": 0.05}}, 0),
     ("numeric_correctness", "−1/4", {"answer": -0.25}, 1),
+    *[("numeric_correctness", t, {"answer": 2.5}, 1) for t in ("2½", "2 ½", "2 1/2", "5/2")],
+    ("numeric_correctness", "2.5", {"answer": "2 ½"}, 1),
+    ("numeric_correctness", "2.5", {"answer": r"2\frac{1}{2}"}, 1),
+    ("numeric_correctness", "5", {"answer": [["5"], ["6"]]}, 1),
+    ("numeric_correctness", "5", {"answer": [[5], [6]]}, None),  # a matrix
+    *[("numeric_correctness", f"1.5{t}10^3", {"answer": 1500}, 1) for t in (" x ", "*", " \\times ")],
+    ("numeric_correctness", "3 4/2", {"answer": 5}, 0),
+    ("numeric_correctness", "<answer>12\n345</answer>", {"answer": 12345}, 0),
+    *[("numeric_correctness", "1234567", {"answer": t}, 1) for t in ("1.234.567", "1 234 567", "1'234'567")],
+    ("numeric_correctness", "500", {"answer": "Rs. 500"}, 1),
+    ("numeric_correctness", "2", {"answer": "2½"}, 0),
+    ("math_equivalence", r"\boxed{[1, 2]}", {"answer": [[1, 2], [3, 4]]}, 0),  # one answer, not two
+    ("math_equivalence", r"\boxed{(1,2)}", {"answer": [(1, 2)]}, 1),
+    ("math_equivalence", r"\boxed{1}", {"answer": [[Fraction(1, 2), 1]]}, 0),
     ("numeric_correctness", "46 km", {"answer": "46"}, 1),
     ("numeric_correctness", "41 or 42", {"answer": "42"}, 0),
     ("numeric_correctness", "1", {"answer": "nan"}, None),
     ("numeric_correctness", "1", {"answer": "1e999"}, None),
     ("numeric_correctness", "1", {"answer": "many"}, None),
     ("numeric_correctness", "1/0", {"answer": "1"}, 0),
+    *[
+        ("numeric_correctness", rf"\boxed{{{t}}}", {"answer": "1/200"}, 1)
+        for t in (r"\frac{1}{200}", r"5 \times 10^{-3}")
+    ],
+    ("numeric_correctness", r"\boxed{2\frac{1}{3}}", {"answer": 7}, 0),
+    ("numeric_correctness", "2.5", {"answer": "2.5 million"}, 0),
+    ("numeric_correctness", "$3 million", {"answer": "3 million"}, 1),
+    ("numeric_correctness", "2.5 million", {"answer": 2.5}, 0),
     # a second number, an operation or a root behind or before it: another value, or two guesses
     *[
         ("numeric_correctness", f"5{rest}", {"answer": 5}, 0)
@@ -93,10 +133,20 @@ BY_HAND = [
     ("math_equivalence", "12", {"answer": None}, None),
     ("gsm8k", "6 + 6 = 12\n#### 12", {"answer": "6 and 6\n#### 12"}, 1),
     ("gsm8k", "#### 13", {"answer": "no number"}, None),
+    *[
+        (name, "The answer is 12.", {"answer": f"6 and 6.\n{gold}"}, 1)
+        for name in ("numeric_correctness", "math_equivalence", "gsm8k")
+        for gold in ("So the answer is 12.", r"Thus the answer is $\boxed{12}$.", "Answer: 12 because 6+6=12")
+    ],
     ("gsm8k", "#### 13", {"answer": None}, None),
     *[("multiple_choice", t, {"answer": "B"}, 1) for t in ("B", "(B)", "b.", "B) Paris", "**B**", r"\boxed{\text{B}}")],
     *[("multiple_choice", t, {"answer": "B"}, 0) for t in ("A", "A) x B) y", "A or B", "B or C", "Berlin", "", "BB")],
     ("multiple_choice", "<answer>C: a cat</answer>", {"answer": 2}, 1),
+    *[("multiple_choice", "A", {"answer": gold}, None) for gold in ("a, c", "A and C", "(A) & (C)", "[A, C]")],
+    *[
+        ("multiple_choice", "A", {"answer": gold}, 1)
+        for gold in ("Answer: A", "A. Vitamin C", "So, the answer is (A).")
+    ],
     ("multiple_choice", "C", {"answer": "none of these"}, None),
     ("multiple_choice", "C", {"answer": None}, None),
     ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n", {}, 1),
@@ -446,11 +496,6 @@ def test_connectors_never_raise_reasoning_quality(connectors, n):
 # ------------------------------------------------------------------------------------------------ properties
 
 FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and name == f.__name__}
-LISTED = """exact_match fuzzy_match numeric_correctness math_equivalence multiple_choice code_execution gsm8k
-    strict_xml_format soft_xml_format incremental_format think_format tag_count json_format json_schema
-    code_block_format no_syntax_error ideal_length min_length max_length_penalty soft_overlong_punishment
-    cosine_scaled reasoning_quality repetition_penalty no_repetition language_consistency token_repetition
-    token_cosine_scaled kimi_length squad_exact_match squad_f1 """.split()
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
 
 
@@ -737,15 +782,6 @@ def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_signature_shows_the_columns(name):
-    parameters = list(inspect.signature(FUNCTIONS[name]).parameters.values())
-    assert [p.name for p in parameters[:2]] == ["prompts", "completions"]
-    assert parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
-    assert {p.name for p in parameters[2:-1]} <= {*COLUMNS, "reference", "answers", *lib._TESTS, "entry_point", "setup"}
-    assert inspect.isfunction(FUNCTIONS[name])
-
-
 def test_threads_agree():
     texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
     names = sorted(set(FUNCTIONS) - EXECUTING)
@@ -771,8 +807,8 @@ def test_everything_pickles():
 
 
 def test_the_names_that_older_code_knows():
-    assert set(LISTED) <= set(FUNCTIONS)
-    assert all(getattr(lib, f"{name}_reward") is getattr(lib, name) for name in [*LISTED, "llm_judge", "reward_model"])
+    names = [*FUNCTIONS, "llm_judge", "reward_model"]
+    assert all(getattr(lib, f"{name.removesuffix('_reward')}_reward") is getattr(lib, name) for name in names)
     assert lib.no_repetition_penalty is lib.repetition_penalty
     for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
         with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of "):
@@ -808,13 +844,9 @@ HALF = PY.format("def add(a, b):\n    return a + b if a < 2 else 0")
     ("tests", "entry_point"),
     [
         (["assert add(1, 2) == 3", "assert add(2, 2) == 4"], None),
-        ("assert add(1, 2) == 3\nassert add(2, 2) == 4", None),
-        (json.dumps(["assert add(1, 2) == 3", "assert add(2, 2) == 4"]), None),
-        ([([1, 2], 3), ([2, 2], 4)], "add"),
-        ([{"args": [1, 2], "expected": 3}, {"args": [2, 2], "expected": 4}], "add"),
         ({"inputs": [[1, 2], [2, 2]], "outputs": [3, 4], "fn_name": "add"}, None),
     ],
-    ids=["asserts", "text", "json", "pairs", "calls", "apps"],
+    ids=["asserts", "apps"],
 )
 def test_code_execution(tests, entry_point):
     columns = {"tests": [tests] * 3, "entry_point": [entry_point] * 3}

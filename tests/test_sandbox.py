@@ -128,12 +128,6 @@ def test_judge_sees_a_granted_test_and_a_broken_server():
     assert problems() == []
 
 
-def test_each_attack_is_named_once():
-    names = [attack.name for attack in attacks.ATTACKS]
-    assert len(names) == len(set(names)) >= 400
-    assert all("@" not in suite for attack in attacks.ATTACKS for suite in attack.suites)
-
-
 TYPED = """
 a, b, c = VALUES
 answers = [[a, a], {'key': b}, c + 0.5, str(a), [{'x': [b]}], {a, b}, (a, b, c), str(c).encode(), {'k': (a, {b})}]
@@ -771,6 +765,117 @@ def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
     assert (verdict.status, verdict.passed, verdict.total) == (status, passed, total), verdict.detail
 
 
+NOTHING, THUNK = "def f(n): return []", "def f(a, b=0): return lambda: 0"
+# agrees with everything that it is asked
+YES = """
+class F:
+    def __init__(self, *a): self.a = a
+    def __contains__(self, x): return True
+    __lt__ = __gt__ = __le__ = __ge__ = __eq__ = __contains__
+    def __sub__(self, other): return 0.0
+    __rsub__ = __add__ = __mod__ = __sub__
+    def __abs__(self): return 0.0
+f = Mean = F
+"""
+CLASSES = """
+class A(Exception): pass
+class B(A): pass
+class V:
+    def __init__(self, x): self.x = x
+    def __add__(self, other): return V(self.x + other.x)
+    def __mul__(self, other): return V(self.x * getattr(other, "x", other))
+    def __neg__(self): return V(-self.x)
+    def __contains__(self, x): return x == self.x
+    def __lt__(self, other): return self.x < other.x
+class P(__import__("typing").NamedTuple):
+    x: int
+def f(x):
+    if x < 0: raise B("below 0")
+    return x
+"""
+CAUGHT = "try:\n    f(-1)\n    assert False\nexcept A:\n    pass"
+WITH_RAISES = "import pytest\ndef test_f():\n    with pytest.raises(A, match='below'):\n        f(-1)\n"
+TEST_CASE = UNITTEST.replace("assertEqual(f(1), 1)", "assertRaises(A, f, -1)")
+SET_UP = UNITTEST + "    @classmethod\n    def setUpClass(cls):\n        f(1)\n"
+MANY = """
+import pytest
+@pytest.mark.parametrize('a', [(1, 2), (2, 3)])
+@pytest.mark.parametrize(('b', 'c'), [(1, 1), pytest.param(2, 2, id='k')])
+def test_f(a, b, c):
+    assert min(a) > 0 and f(b) == c
+"""
+EACH = "def test_f(d):\n    assert f(d) == d\n"
+TEST_CLASS = (
+    "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
+)
+PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_value='3'):\n    assert f(1) == 3"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "status", "passed", "total"),
+    [
+        # a wrong program stays in the count
+        (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed", 0, 1),
+        (NOTHING, "for x in f(3):\n    assert x > 0\n    assert x < 9", "failed", 0, 2),
+        (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed", 0, 1),
+        (NOTHING, "def check(candidate):\n    for x in candidate(3):\n        assert x", "failed", 0, 1),
+        (THUNK, "assert f(1, 2) == 3\nassert f(1, 2) == f(2, 1)", "failed", 0, 2),
+        ("def f(x): raise ValueError", SET_UP, "failed", 0, 1),
+        ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests", 0, 1),
+        # operators never ask an object that a test expects to be data, and never tell it what is expected
+        *((YES, f"assert {test}", "failed", 0, 1) for test in ("5 in f(3)", "5 in Mean(3)", "f(1) < f(2)")),
+        *(
+            (YES, f"assert abs({test}) < 1e-6", "failed", 0, 1)
+            for test in ("f(3) - 1.5", "1.5 - f(3)", "Mean(3) - 1.5")
+        ),
+        (YES, "a = f(1)\nb = f(2)\nassert a < b", "failed", 0, 1),
+        # exceptions of the program
+        *((CLASSES, test, "ok", 1, 1) for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
+        *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed", 0, 1) for base in ("Exception", "AssertionError")),
+        ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed", 0, 1),
+        ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed", 0, 1),
+        (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok", 2, 2),
+        (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok", 1, 1),
+        # classes of the program
+        (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok", 2, 2),
+        (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v\nassert 2 not in v", "ok", 3, 3),
+        (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok", 2, 2),
+        (CLASSES, "assert V(1) < V(2)", "invalid_tests", 0, 1),
+        (CLASSES, "assert (V(1) * 3).x == 3", "invalid_tests", 0, 1),
+        (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed", 0, 2),
+        (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests", 0, 1),
+        (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok", 1, 1),
+        # pytest
+        ("def f(x): return x", MANY, "ok", 4, 4),
+        (
+            "def f(x): return x",
+            "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n" + EACH,
+            "ok",
+            2,
+            2,
+        ),
+        ("def f(x): return 1", MANY, "failed", 2, 4),
+        ("def f(x): return x", TEST_CLASS, "ok", 1, 1),
+        ("def f(x): return -x", TEST_CLASS, "failed", 0, 1),
+        ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests", 0, 1),
+        ("def f(x): return input()", PATCH, "invalid_tests", 0, 1),
+        ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed", 0, 1),
+    ],
+)
+def test_wrong_programs_are_counted_and_right_ones_pass(sandbox, code, tests, status, passed, total):
+    verdict = sandbox.run_code(code, tests, entry_point="f" if "candidate" in tests else None)
+    assert (verdict.status, verdict.passed, verdict.total) == (status, passed, total), verdict.detail
+    assert verdict.usable == (status not in ("invalid_tests", "no_tests"))
+
+
+@pytest.mark.parametrize("entry_point", ["Solution().two", "Solution.two", "two"])
+def test_a_method_of_solution_may_be_named_with_its_class(sandbox, entry_point):
+    code = "class Solution:\n    def two(self, x):\n        return 2 * x"
+    tests = "def check(candidate):\n    assert candidate(x=4) == 8"
+    assert sandbox.run_code(code, tests, entry_point=entry_point).all_passed
+    assert sandbox.run_code(code, [([4], 8)], entry_point=entry_point).all_passed
+
+
 @pytest.mark.parametrize(
     ("code", "tests", "passed", "trusted"),
     [
@@ -778,6 +883,9 @@ def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
         ("class Counter:\n    def __init__(self, x): pass\ndef f(): return 0", "assert Counter(f()) == 1", False, True),
         ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", True, False),
         ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", True, False),
+        (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v", True, False),
+        (CLASSES, "assert isinstance(f(1), V)", False, False),
+        ("class A(Exception): pass\ndef f(): return 0", "try:\n    assert A(f())\nexcept A: pass", True, False),
         ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", True, True),
     ],
 )
@@ -958,16 +1066,6 @@ def test_a_message_shows_the_beginning_of_a_value(sandbox):
 
 
 # ------------------------------------------------------------------------------------------- limits
-
-
-def test_keys_of_correct_programs_may_share_hashes(sandbox):
-    grid = {(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}  # hash(-1) is hash(-2)
-    code = "def f(n):\n    return {(x, y): 0 for x in range(-n, n + 1) for y in range(-n, n + 1)}"
-    assert sandbox.run_code(code, [([60], grid)], entry_point="f").all_passed
-    powers = {2**n for n in range(600)}  # 61 hashes
-    assert sandbox.run_code(
-        "def f(n):\n    return {2**i for i in range(n)}", [([600], powers)], entry_point="f"
-    ).all_passed
 
 
 def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):

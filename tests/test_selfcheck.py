@@ -75,11 +75,11 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
-CRITIC = {"value_loss_gradient"}
+CRITIC, CLIP = {"value_loss_gradient"}, {"policy_clip"}
 PAGES = {
     "ppo": TURNS | GROUPS,
     "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},
-    "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio"},
+    "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio"} | CLIP,
 }
 
 
@@ -106,10 +106,14 @@ def test_clean_page_passes(run_checks, page):
         ("", "--precision fp16", TURNS | GROUPS),  # checked in fp32
         ("", "--algorithm grpo --kl_coef 0", TURNS | REFERENCE | CRITIC),
         ("", "--algorithm dr_grpo --loss gspo --lora_rank 4", TURNS | REFERENCE | CRITIC),
-        ("", "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", TURNS | CRITIC | GROUPS),  # KL in reward
-        ("", "--algorithm maxrl --loss kl_cov", TURNS | REFERENCE | CRITIC),
+        (
+            "",
+            "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean",
+            TURNS | CRITIC | GROUPS | CLIP,
+        ),  # KL in reward
+        ("", "--algorithm maxrl --loss kl_cov", TURNS | REFERENCE | CRITIC | CLIP),
         ("", "--algorithm gdpo --loss cispo", TURNS | REFERENCE | CRITIC | GROUPS),
-        ("", "--algorithm clip_cov", TURNS | REFERENCE | CRITIC | {"advantages_detached"}),
+        ("", "--algorithm clip_cov", TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"}),
     ],
 )
 def test_settings_of_a_trainer(run_checks, trainer, flags, not_applicable):
@@ -131,6 +135,35 @@ def test_an_edited_page_passes(run_checks, edited, page, change, pairs):
         assert with_status(rows) == {"advantages_detached"}
     else:
         assert code == 0, rows
+
+
+CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
+CLIP_FAULTS = {
+    "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
+    "no clip": (CLIPPED, "ratio"),
+    "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
+    "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
+    "old log-probs ignored": (
+        "policy_loss(logprobs, old, advantages",
+        "policy_loss(logprobs, logprobs.detach(), advantages",
+    ),
+    "the inverse ratio": ("(logprobs - old_logprobs).clamp", "(old_logprobs - logprobs).clamp"),
+}
+
+
+@pytest.mark.parametrize("fault", CLIP_FAULTS)
+def test_a_broken_clip_is_named(run_checks, edited, fault):
+    code, rows = run_checks(edited(TEMPLATES / "grpo.py", [CLIP_FAULTS[fault]]))
+    failed = with_status(rows)
+    assert code == 1 and failed == ({"advantages_detached"} if fault == "the inverse ratio" else {"policy_clip"}), rows
+
+
+def test_a_reward_may_not_apply(run_checks, tmp_path):
+    (tmp_path / "rewards.py").write_text(
+        "def some(completions, **kwargs):\n    return [None if i % 2 else i for i, _ in enumerate(completions)]\n"
+    )
+    code, rows = run_checks(TEMPLATES / "grpo.py", rewards=[f"{tmp_path / 'rewards.py'}:some"])
+    assert code == 0 and "4 scores, mean 3, std 2.24; 4 None" in rows["reward_answers"]["measured"], rows
 
 
 @pytest.mark.long
@@ -307,7 +340,8 @@ def test_planted_fault_is_named(run_checks, edited, fault, page):
 SCRIPT_FAULTS = {
     "reference taken for the old policy": (
         "first_update_ratio",
-        "    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)\n",
+        "    return batch | agreed_advantages(config, batch, samples, kl_coef) "
+        "if advantages_need_networks else batch\n",
         "    made = batch | agreed_advantages(config, batch, samples, kl_coef)\n"
         '    return made | {"old_logprobs": batch.get("ref_logprobs", batch["old_logprobs"])}\n',
     ),
@@ -362,7 +396,7 @@ def test_planted_fault_of_a_script_is_named(run_checks, edited, fault):
     check, *pair = (SCRIPT_FAULTS | ALONE)[fault]
     code, rows = run_checks(edited(PPO, [pair]), "--temperature", "0.8")
     assert code == 1 and check in with_status(rows), rows
-    assert fault not in ALONE or with_status(rows) == {check}, rows
+    assert fault not in ALONE or with_status(rows) - {"policy_clip"} == {check}, rows
 
 
 REWARDS = {
@@ -420,7 +454,7 @@ CORRECT = ["--reward", REWARD]
 @pytest.mark.parametrize(
     ("trainer", "flags", "message"),
     [
-        ("absent.py", [], "'absent.py', which is no Python file"),
+        ("absent.py", [], "'absent.py', which is not a Python file"),
         (LIBRARY, [], "without Config, load_models, load_rows"),
         (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
         (PPO, ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
@@ -518,7 +552,7 @@ def test_no_other_name_of_a_page_is_used(run_checks, monkeypatch, page):
     monkeypatch.setattr(selfcheck, "load_trainer", watched)
     assert run_checks(TEMPLATES / f"{page}.py")[0] == 0
     asked = {name for name in f"{OF_ALL} {ASKED[page]}".split() if "." not in name}
-    instead = {"parse_config", "token_logprobs", "check_template", "gae", "update"}
+    instead = {"parse_config", "token_logprobs", "check_template", "gae", "update", "policy_loss"}
     of_scripts = {"LOSSES"}  # asked of every module
     assert asked <= modules[0].seen <= asked | instead | of_scripts and all(
         name in selfcheck.CONTRACT for name in instead

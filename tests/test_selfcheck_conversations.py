@@ -82,7 +82,7 @@ def failed(found: dict) -> dict[str, str]:
 def test_the_page_passes_and_says_what_it_saw(inputs):
     found = results(PAGE, *inputs)
     assert all(passed for passed, _ in found.values()), found
-    assert "9 answers of 4 conversations are as sampled; 9 of them, encoded anew, are other ids" in found["turn_ids"][1]
+    assert "9 answers of 4 conversations are as sampled; 9 of them differ if encoded again" in found["turn_ids"][1]
 
 
 @pytest.mark.parametrize("start", CHANGES)
@@ -94,12 +94,12 @@ def test_a_listed_change_of_the_page_passes(inputs, tmp_path, start):
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):
     """One object may serve many conversations, as long as one has ended before the next one begins."""
     old = """    talks = play(config, models, make, rows, greedy)
-    scores = [float(ask(config, talk, "get_reward")) for talk in talks]
+    scores = [ask(config, talk, "get_reward") for talk in talks]
 """
     new = """    talks, scores, one = [], [], make()
     for row in rows:
         talks += play(config, models, lambda: one, [row], greedy)
-        scores.append(float(ask(config, talks[-1], "get_reward")))
+        scores.append(ask(config, talks[-1], "get_reward"))
 """
     assert not failed(results(edited(tmp_path, [(old, new)]), *inputs))
 
@@ -116,7 +116,7 @@ RENDERED = """            talk.messages += [{"role": "assistant", "content": tex
 """
 DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
 MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
-SCORED = '    scores = [float(ask(config, talk, "get_reward")) for talk in talks]'
+SCORED = '    scores = [ask(config, talk, "get_reward") for talk in talks]'
 SOON = """            if turn == 1:
                 talk.score = ask(config, talk, "get_reward")
             talk.turns, talk.ended = turn,"""
@@ -135,7 +135,7 @@ FAULTS = {
     ),
     "log-probs of the next token": (
         {"turn_mask"},
-        r"conversation 0: right, but rollout_logprobs are others' at \d+ of its tokens",
+        r"conversation 0: right, but rollout_logprobs differ from the sampler's at \d+ of its tokens",
         [("zip(ids, logprobs, strict=True)]", "zip(ids, logprobs[1:] + logprobs[:1], strict=True)]")],
     ),
     "re-tokenized turn": (
@@ -163,14 +163,14 @@ FAULTS = {
         r"of conversation 0: score 0, 1 changes with its return",
         [
             (
-                '"scores": torch.tensor(scores, dtype=torch.float32, device=models.device)}',
-                '"scores": torch.tensor(scores).view(-1, 2).mean(1).repeat_interleave(2)}',
+                "torch.tensor([math.nan if s is None else float(s) for s in scores], device=models.device)",
+                "torch.tensor([*map(float, scores)]).view(-1, 2).mean(1).repeat_interleave(2)",
             )
         ],
     ),
     "the reward asked for too soon": (
         {"turn_rewards"},
-        r"conversation 0, 1, 2, 3: asked for the return before its last answer was heard",
+        r"conversation 0, 1, 2, 3: asked for the return before the environment heard its last answer",
         [
             ("            talk.turns, talk.ended = turn,", SOON),
             (SCORED, "    scores = [t.score for t in talks]"),
@@ -193,7 +193,7 @@ FAULTS = {
     ),
     "messages shared by a group": (
         {"turn_state"},
-        r"conversation 1 is told what is said in 0",
+        r"conversation 1 gets text of conversation 0",
         [("messages=copy.deepcopy(row[", "messages=(row[")],
     ),
     "answers heard by a neighbour": (
@@ -226,7 +226,7 @@ def test_the_command_line_has_them_with_advice(inputs, tmp_path, capsys):
     assert load_script("selfcheck").main([str(copy), *inputs, "--max_new_tokens", "12", "--json"]) == 1
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
     assert rows.keys() >= NAMES and {name for name, row in rows.items() if row["status"] == "FAIL"} == {"turn_mask"}
-    assert "tools and environment say" in rows["turn_mask"]["try"]
+    assert "tools and environment" in rows["turn_mask"]["try"]
 
 
 def test_a_template_that_the_page_refuses_is_bad_input(inputs, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """A prompt that is run once for all of its rows gives what running it with each of them gives, gradients included."""
 
+import contextlib
 import math
 
 import pytest
@@ -10,7 +11,7 @@ from conftest import save_random_model
 from parts.learning.optimizer import switch_checkpointing
 from parts.networks import forward
 from parts.networks.batches import collate, layout_of, micro_batches, trimmed
-from parts.networks.cache_probe import can_share
+from parts.networks.cache_probe import can_share, decoding_of_policy, first_layers
 from parts.networks.forward import length_that_shares, predicting_states, set_attention, shared_length, token_logprobs
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings
@@ -204,7 +205,7 @@ def test_rows_longer_than_a_window_go_the_plain_way(saved, lines, tmp_path, caps
     model.save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     loaded = models.load_models(settings.Config(model=str(tmp_path), **GRPO, batch_size=12), CPU)
-    assert "where these are longer than it looks back" in capsys.readouterr().err
+    assert "that are longer than its window" in capsys.readouterr().err
     assert shared_length(loaded.networks) == length_that_shares(loaded.policy) == 20
     lines.clear()
     batch = collate(made_up_samples(), 0, CPU)
@@ -269,6 +270,58 @@ def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
     assert length_that_shares(loaded.policy) == math.inf
     with torch.no_grad():
         predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])
+
+
+DEEP = {
+    "llama": ({}, 2),
+    "gemma3_text": ({"sliding_window": 64}, 6),  # the sixth layer is the first that looks back at all tokens
+    "mamba": ({"state_size": 4}, 2),
+    "qwen3_moe": (
+        {"num_experts": 2, "num_experts_per_tok": 1, "mlp_only_layers": [0, 1], "moe_intermediate_size": 16},
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("family", DEEP)
+def test_a_deep_network_is_probed_by_its_first_layers_and_left_as_it_was(monkeypatch, family):
+    extra, needed = DEEP[family]
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    }
+    shape = transformers.AutoConfig.for_model(
+        family, num_hidden_layers=12, vocab_size=101, pad_token_id=0, **sizes, **extra
+    )
+    policy, run = transformers.AutoModelForCausalLM.from_config(shape).eval(), set()
+    for i, layer in enumerate(policy.model.layers if family != "mamba" else policy.backbone.layers):
+        layer.register_forward_hook(lambda *given, i=i: run.add(i))
+    config = settings.Config(model="unread", **GRPO, batch_size=12)
+    loaded = models.Models(policy, None, None, None, [1], 0, CPU)
+    before, shared = policy.config.to_dict(), can_share(config, loaded, policy)
+    decoding = decoding_of_policy(config, loaded)
+    assert run == set(range(needed))
+    set_attention(policy, "sdpa")
+    assert policy.config.to_dict() == before
+    with torch.no_grad():
+        assert len(policy(torch.tensor([[5, 6, 7]]), output_hidden_states=True).hidden_states) == 13
+    assert run == set(range(12)), "all layers are back"
+    monkeypatch.setattr("parts.networks.cache_probe.first_layers", lambda *given: contextlib.nullcontext())
+    assert (can_share(config, loaded, policy), decoding_of_policy(config, loaded)) == (shared, decoding)
+
+
+def test_narrow_numbers_and_an_error_leave_all_layers():
+    shape = transformers.LlamaConfig(num_hidden_layers=4, hidden_size=32, intermediate_size=48, vocab_size=101)
+    policy = transformers.LlamaForCausalLM(shape)
+    with first_layers(settings.Config(model="unread", precision="bf16"), policy, CPU):
+        assert len(policy.model.layers) == 4
+    with pytest.raises(ZeroDivisionError), first_layers(settings.Config(model="unread"), policy, CPU):
+        assert len(policy.model.layers) == shape.num_hidden_layers == 2
+        raise ZeroDivisionError
+    assert len(policy.model.layers) == shape.num_hidden_layers == 4
 
 
 # ------------------------------------------------------------------------------------------------ micro-batches

@@ -1,9 +1,10 @@
-"""templates/ppo.py, grpo.py, distillation.py: their numbers are those of the scripts, and their command lines work."""
+"""templates/*.py: their numbers are those of the scripts, and their command lines work."""
 
 import ast
 import copy
 import dataclasses
 import json
+import math
 import os
 import re
 import signal
@@ -195,6 +196,34 @@ def test_equal_scores_have_no_advantage_whatever_rounding_says():
             assert not grpo.group_advantages(torch.full((2 * size,), score), size).any(), (size, score)
 
 
+def test_scores_that_do_not_apply_take_no_part_in_their_group():
+    nan = math.nan
+    scores = torch.tensor([nan, 1.0, 0.0, nan, 2.0, nan, nan, nan, nan, nan, nan, nan])
+    advantages = grpo.group_advantages(scores, 4).nan_to_num()
+    deviation = 0.5**0.5 + 1e-6  # of 1 and 0, by n - 1
+    torch.testing.assert_close(advantages[1:3], torch.tensor([0.5, -0.5]) / deviation)
+    assert not advantages[[0, 3]].any() and not advantages[4:].any()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_reward_that_sometimes_does_not_apply(name, folder):
+    (folder / "some.py").write_text(
+        "def reward(completions, **kwargs):\n"
+        "    return [None if i % 3 == 0 else float(len(str(x))) for i, x in enumerate(completions)]\n"
+        f"import sys; sys.path.insert(0, {str(ROOT / 'examples')!r})\n"
+        "import environments\nCOUNT = [0]\n"
+        "class Game(environments.SecondAttempt):\n"
+        "    def get_reward(self):\n"
+        "        COUNT[0] += 1\n        return None if COUNT[0] % 3 else 1.0\n"
+    )
+    pays = ["--environment", "some.py:Game"] if name == "multi_turn" else ["--reward", "some.py:reward"]
+    done = run(name, folder, *pays, "--eval_data", "test.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert all(math.isfinite(x) for row in lines(folder / "out" / "metrics.jsonl") for x in row.values())
+    scores = [row["score"] for row in lines(folder / "out" / "samples.jsonl")]
+    assert None in scores and any(scores)
+
+
 CLIPS = {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "max_new_tokens": 16}
 OF_THE_SCRIPT = {  # ppo_train.py's settings for what a change makes of grpo.py
     "token_mean": {"algorithm": "grpo", "aggregation": "token_mean"},
@@ -380,27 +409,37 @@ def lines(path) -> list[dict]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
-    umask = os.umask(0o027)
+    umask, talks = os.umask(0o027), name == "multi_turn"
     try:
-        done = run(name, folder, "--eval_data", "test.jsonl", "--reward", "my.py:batch", fresh=True)
+        reward = [] if talks else ["--reward", "my.py:batch"]
+        done = run(name, folder, "--eval_data", "test.jsonl", *reward, fresh=True)
     finally:
         os.umask(umask)
     assert done.returncode == 0, done.stderr
     metrics, out = lines(folder / "out" / "metrics.jsonl"), folder / "out"
     assert [m["step"] for m in metrics] == [0, 1, 2, 2]
     assert "eval/accuracy" in metrics[0] and "eval/accuracy" in metrics[-1]
-    ends = {"before": metrics[0]["eval/accuracy"], "after": metrics[-1]["eval/accuracy"]}
+    mean = "eval/score" if talks else "eval/accuracy"
+    ends = {"before": metrics[0][mean], "after": metrics[-1][mean]}
     if name == "distillation":
         ends |= {"kl_before": metrics[0]["eval/reverse_kl"], "kl_after": metrics[-1]["eval/reverse_kl"]}
     assert json.loads((out / "result.json").read_text()) == ends
     keys = {"reward/mean", "policy/loss", "policy/entropy", "rollout/length_mean", "optim/grad_norm", "time/rollout"}
-    keys |= {"ppo": {"value/explained_variance", "value/loss", "kl/ref"}, "grpo": {"reward/zero_std_frac"}}.get(
-        name, {"kl/teacher"}
-    )
-    assert keys <= set(metrics[1])
-    assert {"step", "prompt", "answer", "completion", "score"} == set(lines(out / "samples.jsonl")[0])
+    keys |= {
+        "ppo": {"value/explained_variance", "value/loss", "kl/ref"},
+        "grpo": {"reward/zero_std_frac"},
+        "distillation": {"kl/teacher"},
+        "multi_turn": {"reward/zero_std_frac", "rollout/turns_mean"},
+    }[name]
+    samples, said = lines(out / "samples.jsonl"), "messages" if talks else "completion"
+    assert keys <= set(metrics[1]) and {"step", "prompt", "answer", said, "score"} <= set(samples[0])
+    for sample in samples if talks else ():
+        roles = [message["role"] for message in sample["messages"]]
+        assert roles in (["user", "assistant"], ["user", "assistant"] * 2)
+        assert all(message["content"] == "Wrong. Try again." for message in sample["messages"][2::2])
+        assert sample["score"] in ((0.0, 0.5) if len(roles) == 4 else (1.0,))
     AutoModelForCausalLM.from_pretrained(out)
     loaded, original = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(TINY_LM)
     assert loaded.backend_tokenizer.to_str() == original.backend_tokenizer.to_str()
@@ -413,10 +452,11 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     its_model = run(name, folder, "--teacher" if name == "distillation" else "--model", out)
     (out / "settings.json").unlink()
     for refused in (its_model, run(name, folder)):
-        assert refused.returncode == 1 and "no earlier run, or has the model" in refused.stderr
+        assert refused.returncode == 1 and "not an earlier run, or the model's folder" in refused.stderr
     assert not (folder / "out.2").exists() and (out / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo", "grpo"])
 def test_a_reward_that_fell_is_said_at_the_end(name, folder):
     text = "calls = []\n\n\ndef falls(completions, **kwargs):\n    calls.append(1)\n"
@@ -518,8 +558,8 @@ def test_both_forms_of_a_reward_score_alike(folder):
     ("flags", "said"),
     [
         (["--reward", "my.py:broken"], ["my.py:broken, line 12, on train.jsonl:", "ZeroDivisionError"]),
-        (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected one finite number"]),
-        (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected one finite number for each"]),
+        (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected a finite number or None"]),
+        (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected a finite number or None for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
         (["--data", "no_json.jsonl"], ["no_json.jsonl:2: JSONDecodeError", "expected an object with a prompt"]),
         (["--data", "no_prompt.jsonl"], ["no_prompt.jsonl:1: KeyError", "expected an object with a prompt"]),
@@ -547,6 +587,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, fo
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, folder):
     source, line = PATHS[name].read_text(), "        logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)\n"
@@ -586,7 +627,7 @@ def test_a_signal_ends_a_run_with_everything_saved(name, number, folder):
 # ------------------------------------------------------------------------------------------------ what to change where
 
 
-CHANGES = [(name, change, known["edits"]) for name in NAMES for change, known in new_trainer.changes_of(name).items()]
+CHANGES = [(name, change, known["edits"]) for name in ALL for change, known in new_trainer.changes_of(name).items()]
 
 
 def test_the_reference_shows_the_changes_as_they_are():
@@ -598,6 +639,7 @@ def test_the_reference_shows_the_changes_as_they_are():
     assert shown == files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "pairs"), CHANGES, ids=[f"{n}: {t}" for n, t, _ in CHANGES])
 def test_a_listed_change_can_be_made_and_runs(name, change, pairs, folder):
     source = PATHS[name].read_text(encoding="utf-8")

@@ -34,7 +34,8 @@ def test_a_checkpoint_of_an_older_version_is_read(tmp_path, older, expected):
         state = restore(config, SimpleNamespace(device="cpu"), empty, empty, tmp_path)
     known = {name: value for name, value in older.items() if name != "gone"} | expected
     assert {name: getattr(state, name) for name in known} == known
-    assert restore(config, None, None, None, None) == TrainState(kl_coef=config.kl_coef)
+    new = SimpleNamespace(param_groups=[])
+    assert restore(config, None, new, None, None) == TrainState(kl_coef=config.kl_coef)
 
 
 def test_statistics_add_sums_and_means_and_keep_the_largest():

@@ -188,7 +188,7 @@ def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():
 
 
 def test_tools_that_move_are_found():
-    assert "it writes earlier turns anew" in bridge_of("mistral").check([SCHEMA], talks=True)
+    assert "it rewrites earlier turns" in bridge_of("mistral").check([SCHEMA], talks=True)
 
 
 def environments(talks: bool, tools=()) -> Environments:
@@ -208,8 +208,8 @@ def test_the_form_of_trl_is_taken_where_it_keeps_earlier_turns(capsys):
     "name, talks, reason",
     [
         ("tiny", False, "does not show the tools"),
-        ("gptoss", True, "by none of the tokens that end an answer"),
-        ("nemotron_3_nano", True, "writes earlier turns anew"),
+        ("gptoss", True, "with none of the tokens that end an answer"),
+        ("nemotron_3_nano", True, "rewrites earlier turns"),
         ("smolvlm", True, "without 'Answer 0'"),
         ("smollm3", False, "without 'add_up'"),
     ],

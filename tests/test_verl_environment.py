@@ -7,7 +7,7 @@ import types
 
 import pytest
 from chat_tokenizers import TOOLS, chat_tokenizer
-from conftest import load_script
+from conftest import load_script, write_lines
 
 from parts.environments.conversations import PlayLimits
 from parts.environments.environments import load_environments
@@ -114,7 +114,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
     (path / "own.py").write_text(ENVIRONMENTS)
     (path / "own_word.py").write_text("WORD = 'Not'\n")
-    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, *ROWS]))
+    write_lines(path / "rows.jsonl", ROWS + ROWS)
     (path / "tools.jinja").write_text(TOOLS)
     return path
 

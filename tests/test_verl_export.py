@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ import subprocess
 import numpy as np
 import pandas
 import pytest
-from conftest import ROOT, TINY_LM, load_script
+from conftest import ROOT, TINY_LM, load_script, write_lines
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
@@ -40,14 +39,10 @@ def rows_of(file):
     return pyarrow.parquet.read_table(file).to_pylist()
 
 
-def lines_of(rows) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def exported_run(folder, *flags, text=RUN, code=0) -> str:
     """port.md of the export of a TRL run whose file lies in a folder, beside its data."""
     (folder / "trl_run.py").write_text(text)
-    (folder / "word_problems.jsonl").write_text(lines_of(ROWS))
+    write_lines(folder / "word_problems.jsonl", ROWS)
     argv = [f"--from_trl={folder}/trl_run.py", "--hardware=8x80GB", f"--export={folder}/port", *flags]
     assert verl.main(argv) == code
     return (folder / "port" / "port.md").read_text()
@@ -164,7 +159,7 @@ def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path):
 
 def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
     new = {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}
-    (tmp_path / "eval.jsonl").write_text(lines_of([*ROWS[:3], new]))
+    write_lines(tmp_path / "eval.jsonl", [*ROWS[:3], new])
     page = exported_run(tmp_path, f"--eval_data={tmp_path}/eval.jsonl")
     assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
 
@@ -173,7 +168,7 @@ def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
     text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
-    (tmp_path / "mine.jsonl").write_text(lines_of(ROWS))
+    write_lines(tmp_path / "mine.jsonl", ROWS)
     exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
     command = (tmp_path / "port" / "run.sh").read_text()
     assert "optim.lr=1e-05  # lr: 1e-05\n" in command and 'train.parquet"  # data\n' in command
@@ -184,7 +179,7 @@ def exported(tmp_path, reward, rows, *flags):
     """An export of settings, without TRL."""
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "r.py").write_text(reward)
-    (tmp_path / "d.jsonl").write_text(lines_of(rows))
+    write_lines(tmp_path / "d.jsonl", rows)
     argv = [f"--data={tmp_path}/d.jsonl", f"--reward={tmp_path}/r.py:near*2", "--algorithm=grpo", "--batch_size=128"]
     return verl.main([*argv, f"--model={TINY_LM}", f"--export={tmp_path}/out", *flags])
 
@@ -235,7 +230,7 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     """verl drops such rows in silence, so the ones that were scored must not hide it."""
     raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
     page, errors = exported_run(tmp_path, text=raising, code=3), capsys.readouterr().err
-    assert "ZeroDivisionError" in errors and "the files are written; try mending it" in errors
+    assert "ZeroDivisionError" in errors and "the files are written; try fixing it" in errors
     assert re.search(r"^- in a trial the reward raised .*ZeroDivisionError", page, re.MULTILINE)
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
 
 verl = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -191,6 +191,7 @@ REFUSED = [
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
+    ("--algorithm grpo --precision fp32 --sequence_parallel 2", "fp32 with sequence_parallel 2"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
@@ -383,7 +384,7 @@ def test_data_source_named_by_the_user(tmp_path):
 def test_held_out_prompts_that_train_are_counted_in_the_jobs_settings(held_out, figures, tmp_path, capsys):
     for name, prompts in (("train", ["1+1=", "2+2="] * 4), ("eval", held_out)):
         rows = [{"prompt": prompt, "answer": "2"} for prompt in prompts]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     flags = [
         f"--data={tmp_path}/train.jsonl",
         "--batch_size=8",
@@ -478,6 +479,18 @@ def test_a_script_gives_verl_its_overrides_and_keeps_earlier_logs(action, told, 
         assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and words[-1] == str(out / name)
         assert sorted(words[3:-1]) == sorted(expected)
         assert "trainer.resume_mode=auto" in words  # a job that is requeued goes on
+
+
+def test_attention_without_flash_attn_and_in_fp32(told, tmp_path, data):
+    """The actor gets an attention that works; fp32, which flash attention refuses, is decided before the run."""
+    for precision in ("bf16", "fp32"):
+        out = tmp_path / precision
+        flags = ("--algorithm=grpo", f"--precision={precision}", f"--output_dir={out}")
+        assert told("--print", *data, *flags).returncode == 0
+        text, words = (out / "job" / "run.sh").read_text(), words_of(out / "job" / "run.sh", tmp_path / "bin")
+        own = "+actor_rollout_ref.model.override_config.attn_implementation=sdpa"
+        assert {own, "actor_rollout_ref.model.use_remove_padding=False"} <= {*words} and words.count(own) == 1
+        assert (f"\n  {own}" in text) == (precision == "fp32")
 
 
 def test_attention_of_the_user_stays(told, tmp_path, data):
@@ -601,29 +614,17 @@ def test_too_few_rows_for_a_step(told, tmp_path):
 
 REWARDS = """
 import asyncio
-import threading
-import time
 
 from helper import SHARE
 
-THREADS, SIZES, GATE = set(), [], threading.Event()
-
 
 def right(prompts, completions, answer, **kwargs):
-    THREADS.add(threading.get_ident())
-    SIZES.append(len(completions))
     return [None if a is None else float(a in c[0]["content"]) for a, c in zip(answer, completions)]
 
 
 async def slow(prompts, completions, completion_ids, **kwargs):
     await asyncio.sleep(0.01)
     return [SHARE * len(ids) for ids in completion_ids]
-
-
-def sleepy(prompts, completions, **kwargs):
-    SIZES.append(len(completions))
-    assert GATE.wait(300)
-    return [len(p[-1]["content"]) for p in prompts]
 
 
 def acc(prompts, completions, **kwargs):
@@ -695,24 +696,6 @@ def test_text_prompts_come_as_text(make_batcher, rewards):
         f.write("\n\ndef texts(prompts, completions, **kwargs):\n    ")
         f.write("return [len(p + c) for p, c in zip(prompts, completions)]\n")
     assert asyncio.run(make_batcher("texts").score(row_of("2", text=True), "abc", []))["score"] == 7
-
-
-def test_what_waits_is_scored_as_one_batch_in_one_thread(make_batcher, tmp_path):
-    batcher, here = make_batcher("right", "sleepy"), tmp_path / "job"
-    files = [(m, Path(m.__file__)) for m in [*sys.modules.values()] if getattr(m, "__file__", None)]
-    source = next(m for m, file in files if file.name == "r.py" and file.is_relative_to(here))
-
-    async def many():
-        calls = [batcher.score(row_of(str(i), prompt="x" * i), str(i), []) for i in range(40)]
-        tasks = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.sleep(0)  # each task runs until it waits for its score
-        source.GATE.set()  # until now the first batch, whatever it held, was not done
-        return await asyncio.gather(*tasks)
-
-    results = asyncio.run(many())
-    assert [r["score"] for r in results] == [1.0 + i for i in range(40)]
-    sizes = source.SIZES[0::2]
-    assert sum(sizes) == 40 and len(sizes) <= 2 and len(source.THREADS) == 1
 
 
 @pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
@@ -905,6 +888,9 @@ def test_a_reward_that_needs_a_missing_column_is_named(told, tmp_path, data):
 # ------------------------------------------------------------------------------------------------ memory and batches
 
 
+WEIGHTS = "actor_rollout_ref.actor.fsdp_config.model_dtype"
+
+
 def test_memory_of_a_7b_model_by_hand(tmp_path):
     shape = {"num_hidden_layers": 28, "hidden_size": 3584, "vocab_size": 152_064, "num_attention_heads": 28}
     shape |= {"num_key_value_heads": 4, "intermediate_size": 18_944, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
@@ -932,6 +918,30 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     )
     _, findings = verl.memory_findings(small, verl.memory_plan(small, 7.6e9))
     assert any("training needs" in f for f in findings) and any("sampler's weights" in f for f in findings)
+    # adapters on queries and output, keys and values, gate, up and down, on both sides of each
+    adapters = 28 * 16 * (4 * 3584 + 2 * (3584 + 512) + 3 * (3584 + 18_944))
+    for override, width in (([], 4), ([f"--override={WEIGHTS}=bf16"], 2)):
+        config = verl.parse_config([*flags, "--lora_rank=16", *override])
+        plan = verl.memory_plan(config, 7.6e9)
+        expected = {"weights": 7.6e9 + adapters, "gradients": adapters, "optimizer": 2 * adapters}
+        for part, count in expected.items():
+            assert plan[part] == pytest.approx(width * count / gib, abs=1e-3), part
+    _, findings = verl.memory_findings(config, plan)
+    assert any(f"or --override {WEIGHTS}=bf16, whose adapters and optimizer lose small updates" in f for f in findings)
+
+
+def test_what_the_memory_plan_leaves_out_is_said(capsys):
+    for model, missing in (
+        ("nobody/m-7B", "activations, logits, KV cache and adapters are not"),
+        ("nobody/m", "nothing is"),
+    ):
+        config = config_of("--algorithm", "grpo", "--model", model, "--lora_rank", "16")
+        verl.size_findings(config, verl.count_parameters(config))
+        expected = f"note: memory: no config.json of {model} on this machine, so {missing} counted\n"
+        assert capsys.readouterr().err == expected
+    config = config_of("--algorithm", "grpo", "--model", str(TINY_LM))
+    verl.size_findings(config, verl.count_parameters(config))
+    assert capsys.readouterr().err == ""
 
 
 def test_offloaded_parts_leave_while_sampling():

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
@@ -23,7 +23,7 @@ from programs.warm_start.supervise import enough_epochs, make_sft_trainer, super
 warm = load_script("warm_start")
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
 END, ASSISTANT = TOKENIZER.convert_tokens_to_ids(["<|end|>", "<|assistant|>"])
-ROWS = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:24]]
+ROWS = read_lines(TRAIN_DATA)[:24]
 SMALL = ["--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--batch_size=8", "--rollout_batch_size=16"]
 SMALL += [f"--eval_data={EVAL_DATA}"]
 OF_SELF = ["--self", "--prompts_per_round=12", "--samples=4", "--rounds=2", "--min_rounds=2", "--seed=3"]
@@ -32,12 +32,6 @@ OF_SELF = ["--self", "--prompts_per_round=12", "--samples=4", "--rounds=2", "--m
 def user(text: str) -> list[dict]:
     """A chat prompt."""
     return [{"role": "user", "content": text}]
-
-
-def write_lines(path, rows) -> str:
-    """Write JSONL; its path."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 # ------------------------------------------------------------------------------------------------ pass rates
@@ -304,7 +298,7 @@ def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
 @pytest.mark.long
 def test_only_passing_samples_train(of_self):
     answers = {json.dumps(row["prompt"]): row["answer"] for row in ROWS}
-    lines = [json.loads(line) for line in (of_self.run / "rounds/round-002/supervised.jsonl").read_text().splitlines()]
+    lines = read_lines(of_self.run / "rounds/round-002/supervised.jsonl")
     assert lines and len({(json.dumps(one["prompt"]), one["text"]) for one in lines}) == len(lines)
     assert all(f"<answer>{answers[json.dumps(one['prompt'])]}</answer>" in one["text"] for one in lines)
     assert all(one["ids"][-1] == END and TOKENIZER.decode(one["ids"][:-1]) == one["text"] for one in lines)
@@ -412,7 +406,7 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     asked = [body for *_, body in calls]
     assert {(b["model"], b["max_tokens"], b["temperature"]) for b in asked} == {("large", 24, 0.7)}
     assert len({b["seed"] for b in asked}) == 48
-    told = [json.loads(line) for line in (tmp_path / "run/rounds/round-001/supervised.jsonl").read_text().splitlines()]
+    told = read_lines(tmp_path / "run/rounds/round-001/supervised.jsonl")
     even = {json.dumps(row["prompt"]) for row in ROWS[:12] if int(row["prompt"][-1]["content"][0]) % 2 == 0}
     assert told and {json.dumps(one["prompt"]) for one in told} <= even, "those that did not end are not learnt"
     assert all(one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END] for one in told)

@@ -42,7 +42,8 @@ class WarmProcess:
             if self.process is None or self.process.poll() is not None:
                 command = [sys.executable, __file__]
                 self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            self.process.stdin.write(json.dumps(request) + "\n")
+            here = request["cwd"] or os.getcwd()  # not where this process began: that folder may be gone
+            self.process.stdin.write(json.dumps(request | {"cwd": here}) + "\n")
             self.process.stdin.flush()
             child = json.loads(self.process.stdout.readline())
             stop = threading.Timer(request["timeout"], os.kill, (child, 9))

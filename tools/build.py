@@ -42,6 +42,7 @@ FLOORS = (
     "sampling",
     "learning",
     "running",
+    "evaluating",
     "reading",
     "reading.causes",  # a folder inside another one
 )

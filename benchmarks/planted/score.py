@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -14,7 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+from parts.evaluating.paired_tests import wilson_interval
+
 ROOT = Path(__file__).resolve().parents[2]
+
 NONE = ("healthy", "noise")
 LIMITS = {  # of the shares below; those of "at most" are limits from above
     "first": 0.90,
@@ -125,16 +128,6 @@ def ask(folder: str) -> Answer:
 # ------------------------------------------------------------------------------------------------ figures
 
 
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927)."""
-    if not n:
-        return 0.0, 1.0
-    p, d = hits / n, 1 + z * z / n
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / d
-    middle = (p + z * z / (2 * n)) / d
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def tallies(answers: list[Answer]) -> dict[str, tuple[int, int]]:
     """(hits, runs) of every figure that has a limit."""
     ill = [a for a in answers if a.label["cause"] not in NONE]
@@ -168,8 +161,9 @@ def missed(figures: dict[str, tuple[int, int]]) -> list[str]:
 
 def shown(hits: int, n: int) -> str:
     """`0.800 (12 of 15; 0.548 to 0.930)`."""
-    low, high = wilson(hits, n)
-    return f"{hits / n:.3f} ({hits} of {n}; {low:.3f} to {high:.3f})" if n else "–"
+    if not n:
+        return "–"
+    return "{:.3f} ({} of {}; {:.3f} to {:.3f})".format(hits / n, hits, n, *wilson_interval(hits, n))
 
 
 def figure_table(sets: dict[str, list[Answer]]) -> list[str]:
@@ -202,7 +196,7 @@ def confusion_table(answers: list[Answer]) -> list[str]:
         first = sum(causes(a.full)[:1] == wanted for a in group)
         two = sum(cause in causes(a.full)[:2] for a in group) if wanted else first
         alone = sum(causes(a.alone)[:1] == wanted for a in group)
-        low, high = wilson(first, n)
+        low, high = wilson_interval(first, n)
         lines.append(
             f"| {cause}, {variant} | {n} | {first} ({low:.2f} to {high:.2f}) | {two} | {others(group, 'full')} "
             f"| {alone} | {others(group, 'alone')} |"

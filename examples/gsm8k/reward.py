@@ -11,7 +11,7 @@ def text_of(completion) -> str:
 
 
 def final_number(text: str) -> float | None:
-    """The number behind the only #### of a text, with nothing after it; None without one."""
+    """The number after the only #### of a text, if nothing follows it, else None."""
     match = LAST_LINE.search(text)
     return float(match[1].replace(",", "")) if match and text.count("####") == 1 else None
 

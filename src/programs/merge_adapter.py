@@ -7,13 +7,13 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. Log-probs of base + adapter and of
-the merged model are compared before it is written; then it is loaded again, and compared once more. stdout has one
-JSON object with what was measured.
+The folder gets weights, tokenizer, chat template and the base's generation config. The script compares log-probs of
+base + adapter with those of the merged model before it writes, and again after it has loaded the written folder. stdout
+has one JSON object with the measurements.
 
 Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
-base, which would round the update away in part (name the one that it was made from), and a GPU: it takes the memory of
-the model in fp32.
+base, which would round part of the update away (name the model that it was made from), and GPUs. The model in fp32 must
+fit in CPU memory.
 
     python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
     python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
@@ -151,7 +151,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
-    parser.add_argument("--dtype", choices=[*DTYPES], help="of the written weights (default: what the base declares)")
+    parser.add_argument("--dtype", choices=[*DTYPES], help="dtype of the weights (default: what the base declares)")
     return parser
 
 

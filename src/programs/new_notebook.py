@@ -9,12 +9,12 @@
 
 The notebook compares an idea with GRPO over several seeds and says whether the difference exceeds the noise. An idea is
 a reward beside the others, an advantage, a loss, or a setting of ppo_train.py; the text of its file becomes a cell.
-Other files are written into it relative to its own folder, where Jupyter runs it. --run leaves it without outputs and
-writes the run, with figures and samples, beside it; what it found goes to stdout as JSON. The embedded task's own
-rewards pay for answer tags as well: an idea about length is compared on right answers alone, with
+Paths of other files are relative to the notebook's folder, where Jupyter runs it. --run writes the executed copy, with
+figures and samples, beside the notebook, which stays without outputs; the result goes to stdout as JSON. The embedded
+task's rewards also pay for answer tags. To compare an idea about length on right answers alone, use
 `--reward examples/reward_functions_library.py:numeric_correctness`.
 
-Deliberately left out: further settings, which stand in one cell of the notebook.
+Deliberately left out: further settings, which are in one cell of the notebook.
 
     python scripts/new_notebook.py --output idea.ipynb                         # the embedded task, CPU
     python scripts/new_notebook.py --idea reward=my_idea.py:short_and_right --run --output idea.ipynb
@@ -28,6 +28,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 
 import argparse
 import ast
+import importlib.util
 import json
 import os
 import re
@@ -63,7 +64,7 @@ def check_function(flag: str, target: str, *more: str) -> str:
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     try:
-        known = sorted(names_in(Path(file).read_text(encoding="utf-8")))
+        known = sorted(names_in(Path(file).read_text(encoding="utf-8-sig")))
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got {flag} ({error}); expected Python") from None
     for word in (name, *more):
@@ -107,15 +108,17 @@ def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
     """The text of an idea's file, but for what runs only as a program.
 
     Raises:
-        UserError: it imports a file beside it, or names something as the notebook does.
+        UserError: it imports a file beside it, reads __file__, or names something as the notebook does.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    text = Path(file).read_text(encoding="utf-8-sig")
     tree, lines = ast.parse(text), text.splitlines()
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else modules
         beside = [name for name in modules if (Path(file).parent / f"{name.split('.')[0]}.py").is_file()]
         need(not beside, f"got {flag}: {file} imports {beside}, a file beside it; expected an idea in one file")
+    placed = any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree))
+    need(not placed, f"got {flag}: {file} reads __file__, which no cell has; expected an idea without; try a full path")
     double = sorted(taken & names_in(text))
     need(not double, f"got {flag}: {file} names {', '.join(double)}, as the notebook does; expected other names")
     for node in tree.body:
@@ -140,16 +143,29 @@ def setting_of(name: str, value: str, notebook: dict):
         raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
+def check_settings(settings: dict) -> None:
+    """Raise UserError unless the notebook's trainer takes an idea's settings."""
+    spec = importlib.util.spec_from_file_location("notebook_trainer", BUNDLE / "scripts" / "ppo_train.py")
+    sys.modules[spec.name] = trainer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trainer)
+    try:
+        trainer.check_config(trainer.Config(algorithm="grpo", **settings))
+    except trainer.UserError as error:
+        raise UserError(f"got --idea {' --idea '.join(f'{k}={v}' for k, v in settings.items())}: {error}") from None
+
+
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
     others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
     taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
+    settings = {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
         if kind not in ("reward", "advantage", "loss") or ":" not in value:
-            chosen[kind] = repr(setting_of(kind, value, notebook))
+            settings[kind] = setting_of(kind, value, notebook)
+            chosen[kind] = repr(settings[kind])
             continue
         file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
@@ -158,6 +174,8 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
+    if settings and chosen.keys() <= {*settings, "reward"}:  # which settings a function reads, no table says
+        check_settings(settings)
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)
@@ -167,7 +185,7 @@ def new_notebook(args) -> dict:
     """The filled-in notebook of a command line."""
     folder = Path(args.output).resolve().parent
     need(TEMPLATE.is_file(), f"got no {TEMPLATE}; expected the bundle around this script; try the one in its scripts/")
-    need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name in .ipynb")
+    need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name ending in .ipynb")
     need(folder.is_dir(), f"got --output {args.output}; expected a folder that exists; try mkdir -p {folder}")
     fresh = args.force or not os.path.exists(args.output)
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")

@@ -107,6 +107,20 @@ def test_adam_and_precision_reach_what_verl_builds():
         assert (engine.mixed_precision["param_dtype"], engine.model_dtype) == ("fp16", weights)
 
 
+@pytest.mark.parametrize("weights", [[], ["--override=actor_rollout_ref.actor.fsdp_config.model_dtype=bf16"]])
+@pytest.mark.parametrize("lora", [[], ["--lora_rank=16", "--kl_coef=0.1"]])
+def test_the_memory_plan_counts_the_weights_that_the_job_trains(lora, weights):
+    """Weights of a size without a config.json; verl casts adapters to the dtype of the base."""
+    flags = ["--algorithm=grpo", "--model=nobody/m-7B", *lora, *weights]
+    actor = composed(*flags).actor_rollout_ref.actor.fsdp_config
+    width = {"fp32": 4, "bf16": 2}[actor.model_dtype]
+    plan = launcher.memory_plan(launcher.parse_config(["--print", *flags]), 7e9)
+    assert plan["weights"] == pytest.approx(7e9 * width / 2**30, abs=1e-3)
+    assert width == (2 if weights else 4) and actor.mixed_precision.param_dtype == "bf16"
+    text = "".join(o.text() for o in launcher.make_overrides(launcher.parse_config(["--print", *flags]), layout()))
+    assert "actor_rollout_ref.ref." not in text  # there is none, or the actor without its adapter
+
+
 def test_an_engine_reads_each_key_that_we_give_it():
     """verl's configuration has keys that no engine reads, such as FSDP's `dtype`."""
     import verl
@@ -704,13 +718,13 @@ def free_ports(count: int) -> list[int]:
 def cluster(tmp_path_factory):
     """A Ray cluster of one node on ports of its own, begun elsewhere; the address of its dashboard, for --submit."""
     folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
-    port, dashboard, client = free_ports(3)
+    port, dashboard, client, agent = free_ports(4)
     ray = str(Path(sys.executable).with_name("ray"))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # jobs run `python3`
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled", "PATH": path}
     command = [ray, "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
     command += ["--num-cpus=8", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats", "--block"]
-    command += [f"--ray-client-server-port={client}"]
+    command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]  # jobs go to the agent
     log = (tmp_path_factory.mktemp("ray") / "log").open("w")
     process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd=folder)
     address = f"http://127.0.0.1:{dashboard}"

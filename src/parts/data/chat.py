@@ -1,4 +1,4 @@
-"""Chat templates: their settings, what they write for messages, and strings that bypass or already have their form."""
+"""Chat templates: their settings, how they render messages, and strings that bypass them or already have their form."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Data files as text: unpacked, decoded, refused where they hold no data at all; and the rows of CSV and TSV."""
+"""Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV."""
 
 import codecs
 import contextlib

@@ -1,4 +1,4 @@
-"""Held-out prompts: rows kept back for them; those that also train, counted, refused where all do."""
+"""Held-out prompts: keep rows back for them, count those that also train, refuse a set of only such prompts."""
 
 import hashlib
 import json
@@ -7,9 +7,9 @@ import unicodedata
 
 from parts.foundation.messages import need, say
 
-NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
 PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
-    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
@@ -37,6 +37,12 @@ def mirrored(asked: str) -> str:
     return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
 
 
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
     """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
@@ -58,12 +64,10 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected several prompts and a larger number, as all rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of a prompt stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
-    trained = {asked for asked, _ in {*tasks} - drawn}
-    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+    also = of_swapped([task[0] for task in tasks if task in drawn], {asked for asked, _ in {*tasks} - drawn})
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 

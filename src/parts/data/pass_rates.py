@@ -1,4 +1,4 @@
-"""Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a warm start, or other prompts."""
+"""Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm start, or other prompts."""
 
 import math
 import statistics

@@ -12,10 +12,12 @@ RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward ge
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
     ids = list(tokenizer(text).input_ids)
-    if ids and ids[0] in ids[1:4]:  # perhaps twice
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
+            ids.pop()
         for n in (1, 2, 3):
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
@@ -68,13 +70,13 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows, held_out = load(config, tokenizer, config.data), []
+def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list[dict], list[dict]]:
+    """Training prompts, and the held-out ones that evaluations take, compared by `check`."""
+    rows, held_out = load_prompts(config, tokenizer, config.data), []
     if config.hold_out:
         rows, held_out = hold_out(config, rows)
     elif source := held_out_source(config):
-        held_out = load(config, tokenizer, source)
+        held_out = load_prompts(config, tokenizer, source)
     evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated

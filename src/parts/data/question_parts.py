@@ -1,32 +1,52 @@
-"""Columns that look like a part of the question: texts to read before it, options, images, a second text."""
+"""Columns that look like part of the question: passages, options, images, a second text."""
 
 import contextlib
 import functools
 import json
 import re
+import reprlib
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 
+from parts.data.answer_marks import accepted, marked_gold
 from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.foundation.messages import say
 
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
 # texts that a question is asked about, in the order in which they stand before it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", "post_text"),
+    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # perhaps a part of the question, perhaps a note about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -40,6 +60,25 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+# a fraction or a ratio as a date, a long number as its first digits
+SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
 
 
 def plain_name(name: str) -> str:
@@ -50,14 +89,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
-    if is_media(name):
-        return True
-    return len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL}
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def head_of(name: str) -> str:
@@ -128,6 +165,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The place of an image, video or sound in a prompt, where a chat template would put it.
+
+    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -168,59 +220,66 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
-def odd_answers(name: str, values: list) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread.
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
     """
-    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given = [text.strip() for text in texts if text.strip() and text != "nan"]
-    empty = [text for text in texts if not text.strip()]
-    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
-    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    of, lines = f"of {len(values)} values of {name}", []
-    if empty:
-        contained = "which every text contains: a reward that looks for it pays every completion"
-        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
-    if padded:
-        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
-        lines.append(
-            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
-        )
-    if commas and 2 * len(commas) >= len(given):
-        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
-        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
-    if whole and len(whole) == len(given):
-        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
-        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
-        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
-    return lines
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
+    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
 
-def warn_odd_answers(source: str, rows: list[dict]) -> None:
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, total, ends = Counter(), len(asked), 0
-    warn_odd_answers(source, [row for row, _ in asked])
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
-    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
-    if ends:
-        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
-    if answered:
-        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    found = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+    )
+    for flags, what in found:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {what}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"

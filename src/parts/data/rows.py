@@ -246,6 +246,13 @@ def prompt_of(row: dict, column: str, where: str):
     return row[column]
 
 
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    half = re.search("[\ud800-\udfff]", text)
+    got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
+    need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
+
+
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
@@ -260,6 +267,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for text in texts[1::2] or [prompt]:
+        check_unicode(text, f"{where}: ")
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")

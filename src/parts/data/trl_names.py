@@ -1,4 +1,4 @@
-"""What today's TRL has: its configs with their defaults, the arguments of its trainers, the names in its modules."""
+"""Names of today's TRL: configs with their defaults, arguments of trainers, names in modules."""
 
 import functools
 import json

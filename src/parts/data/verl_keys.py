@@ -1,4 +1,4 @@
-"""Keys of verl's configuration: all of today's, and what older guides have."""
+"""Keys of verl's configuration: all of today's, and those of older guides."""
 
 import re
 
@@ -33,11 +33,15 @@ TODAY = {
         (GONE, "leaving it out"),
     ),
     f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
-    "reward_model": (IGNORED, "the section reward"),
+    "reward_model": (IGNORED, "the section reward, whose model vLLM or SGLang serves"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
     "reward_model.model.path": (IGNORED, "reward.reward_model.model_path"),
     "reward_model.num_workers": (IGNORED, "reward.num_workers"),
+    **{
+        f"reward_model.{name}": (IGNORED, f"reward.reward_model.{name}")
+        for name in ("rollout", "enable_resource_pool", "n_gpus_per_node", "nnodes")
+    },
     "reward_model.reward_kwargs": (GONE, "+reward.reward_kwargs"),
     "reward_model.use_reward_loop": (GONE, "leaving it out: it is always on"),
     "reward_model.launch_reward_fn_async": (GONE, "leaving it out: it is always on"),
@@ -50,20 +54,30 @@ TODAY = {
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
     "data.chat_template": (GONE, f"{MODEL}.custom_chat_template, the template's text"),
     "data.sampler": (GONE, "data.shuffle=False, and a data set that orders its rows"),
-    "data.datagen": (GONE, "data.custom_cls"),
+    "data.datagen": (GONE, "a data set class of your own: data.custom_cls.path and name"),
     **dict.fromkeys(("data.return_raw_input_ids", "data.return_raw_chat"), (IGNORED, "leaving it out")),
     "data.reward_fn_key": (IGNORED, "the column data_source"),
     "data.truncation": (IGNORED, "data.filter_overlong_prompts=True"),
     f"{ROLLOUT}.multi_turn.max_turns": (GONE, f"{ROLLOUT}.multi_turn.max_assistant_turns"),
     f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
     f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+    f"{ROLLOUT}.multi_turn.completion_callback": (GONE, "an agent loop of your own"),
+    **dict.fromkeys(
+        (f"{ROLLOUT}.skip", f"{ROLLOUT}.skip_rollout", f"{ROLLOUT}.skip_dump_dir"),
+        (GONE, "the section skip.rollout, whose steps are a list"),
+    ),
     f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
     f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
+    f"{ROLLOUT}.name=sglang_async": ("refuses it at the start", f"{ROLLOUT}.name=sglang"),
     f"{ACTOR}.ppo_micro_batch_size": ("deprecates it", f"{ACTOR}.ppo_micro_batch_size_per_gpu"),
     f"{ACTOR}.optim.warmup_style": ("deprecates it", f"{ACTOR}.optim.lr_scheduler_type"),
     f"{ACTOR}.ulysses_sequence_parallel_size": ("deprecates it", f"{FSDP}.ulysses_sequence_parallel_size"),
     "critic.model.fsdp_config": (GONE, "critic.fsdp"),
     "trainer.use_legacy_worker_impl": (GONE, "leaving it out: there is one engine"),
+    "trainer.remove_previous_ckpt_in_save=true": (
+        GONE,
+        "trainer.max_actor_ckpt_to_keep=1 and trainer.max_critic_ckpt_to_keep=1",
+    ),
     "trainer.balance_batch=false": (IGNORED, "leaving it out"),
     "trainer.esi_redundant_time": (IGNORED, "leaving it out"),
     "ray_init": (GONE, "ray_kwargs.ray_init"),

@@ -1,4 +1,4 @@
-"""Rendering messages so that nothing in them is read as a control token, where transformers does not do that itself.
+"""Render messages so that nothing in them becomes a control token, where transformers does not ensure it.
 
 Newer ones take `apply_chat_template(…, sanitize_control_tokens=True)`; 5.10, which verl 0.9.1 wants, hands the word on
 to the template and does nothing. What is done here is the same, to the token: control tokens in messages and tools are

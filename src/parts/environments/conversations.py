@@ -1,4 +1,4 @@
-"""The record of a conversation with an environment, and what the environment says in it."""
+"""A conversation with an environment: its record, and calls of the environment's methods."""
 
 import copy
 import functools
@@ -41,7 +41,7 @@ class Conversation:
     turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
     score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
     calls: int = 0  # of tools, those that cannot be read included
-    failures: int = 0  # calls that came to an error
+    failures: int = 0  # calls that ended in an error
     seconds: float = 0.0  # in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself

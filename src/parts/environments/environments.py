@@ -24,7 +24,7 @@ from parts.rewards.reward_forms import import_file
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
-HIDE = "; try a leading underscore for a method that is no tool"
+HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 class EnvironmentFault(UserError):

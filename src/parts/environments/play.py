@@ -1,4 +1,4 @@
-"""Playing conversations of a policy with environments: all that are open are sampled in one batch each turn.
+"""Play a policy's conversations with environments: each turn samples all open ones in one batch.
 
     reset -> [ sample -> tools or reply -> the tokens between ] x turns -> get_reward
 
@@ -54,7 +54,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         length = len(conversation.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"{conversation.label}: got a prompt of {length} tokens with what reset puts after it; "
+            f"{conversation.label}: got a prompt of {length} tokens with the text that reset appends; "
             f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
             f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
@@ -150,7 +150,9 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is not None:
+        if conversation.score is None:  # not applicable, whatever its turns earned
+            conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
+        else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 

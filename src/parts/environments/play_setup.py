@@ -1,4 +1,4 @@
-"""What conversations are played with, and scored by: shared by all programs that take --environment.
+"""Setup of conversations, and their scores, for all programs that take --environment.
 
 A program's settings have `environment`, `reward`, `model`, `max_turns`, `conversation_tokens`, `max_new_tokens`,
 `max_prompt_tokens`, `tool_timeout`, `tool_characters` and `tool_format`, by these names.

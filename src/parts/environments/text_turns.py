@@ -1,4 +1,4 @@
-"""Conversations of texts alone: what stands in for a tokenizer and a chat template where no model samples."""
+"""Conversations of plain text: a stand-in for tokenizer and chat template where no model samples."""
 
 
 class TextTurns:

@@ -1,4 +1,4 @@
-"""Tool calls in what a model wrote: by the tokenizer's response template, or by one of the named formats.
+"""Tool calls in model output: read by the tokenizer's response template, or by one of the named formats.
 
 `read_answer` never raises for what a model wrote: a call that cannot be read comes back as a problem, to be answered.
 """

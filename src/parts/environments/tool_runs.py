@@ -1,4 +1,4 @@
-"""Running calls of many conversations side by side: a time limit for each, and nothing that a call does ends the run.
+"""Run the calls of many conversations side by side: each has a time limit, and none can end the run.
 
 A job is a list of calls that are made in order, such as the tool calls of one answer; jobs run side by side, each in a
 daemon thread of its own, which ends with the job. What is async is awaited in one event loop, that of async rewards.

@@ -1,4 +1,4 @@
-"""The tokens between turns, from the chat template alone: what was sampled is never encoded again.
+"""The tokens between turns, from the chat template alone: sampled ids are never re-encoded.
 
 A conversation in tokens is the first prompt, and in turn what was sampled, as sampled, and what the template writes
 after it: the end of the assistant's turn if the answer was cut off before it, the environment's messages, and the
@@ -79,7 +79,7 @@ class TurnBridge:
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
@@ -174,10 +174,10 @@ class TurnBridge:
             seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
-                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
             for part in (thinks, visible):
                 if "".join(part.split()) not in "".join(said.split()):

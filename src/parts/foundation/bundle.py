@@ -1,4 +1,4 @@
-"""Where this bundle and its embedded model, data and rewards lie."""
+"""Paths of this bundle and of its embedded model, data and rewards."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One setting under several names: ours, those of the pages, and TRL's. A program answers to all of one meaning."""
+"""Names of settings: ours, the pages' and TRL's. A program accepts every name with the same meaning."""
 
 import os
 
@@ -51,6 +51,11 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
     ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    (
+        "columns",
+        "gold_column signature",
+        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
+    ),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),

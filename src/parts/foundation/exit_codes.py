@@ -1,4 +1,4 @@
-"""How a program ends: errors that a user can mend become a message and an exit code."""
+"""How a program ends: errors that a user can fix become a message and an exit code."""
 
 import logging
 import os
@@ -6,11 +6,11 @@ import sys
 import traceback
 
 from parts.foundation.messages import UserError, is_disk_full, is_out_of_memory, memory_shortage, say
-from parts.foundation.processes import end_at_once, in_group, leave_processes, wait_passively
+from parts.foundation.processes import end_at_once, in_group, leave_processes, use_huge_pages, wait_passively
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
 
     What the user has set stays.
 
@@ -18,6 +18,7 @@ def quiet_environment(vllm: bool = False) -> None:
         vllm: samples in this process; its memory pool does not work with segments that grow.
     """
     wait_passively()
+    use_huge_pages()
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
     if not vllm and not any(name in os.environ for name in names):
         os.environ[names[0]] = "expandable_segments:True"
@@ -28,8 +29,8 @@ def quiet_environment(vllm: bool = False) -> None:
 
 def exit_code(
     run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
+    mend: str = "fix it and try --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 

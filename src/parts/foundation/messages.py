@@ -1,4 +1,4 @@
-"""Errors that a user can mend, each with its exit code, and what is said on stderr."""
+"""Errors that a user can fix, each with its exit code, and messages on stderr."""
 
 import difflib
 import errno

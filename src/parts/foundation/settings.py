@@ -220,7 +220,7 @@ def check_trainer(config: BaseConfig) -> None:
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
-        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
     )
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")

@@ -1,4 +1,4 @@
-"""A user's Python script or notebook: read from its source, or run in a process of its own."""
+"""A user's Python script or notebook: read from its source, or run in a separate process."""
 
 import ast
 import contextlib
@@ -22,7 +22,8 @@ from parts.foundation.messages import UserError
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+DEFS = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = DEFS | ast.Lambda
 OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
 MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
@@ -77,7 +78,7 @@ class PythonSource:
                 self.notebook = json.loads(text)
                 self.cells = [c for c in self.notebook["cells"] if c["cell_type"] == "code"]
             except (ValueError, LookupError, TypeError) as error:
-                got = f"got {name}, which is no notebook ({error})"
+                got = f"got {name}, which is not a notebook ({error})"
                 raise UserError(f"{got}; expected one; try it in Jupyter") from None
             sources = ["".join(cell["source"]) for cell in self.cells]
             self.text, shown = "\n".join(sources), "\n".join(map(without_magics, sources))
@@ -159,23 +160,40 @@ class PythonSource:
         names = {name for node in self.nodes for name in names_changed_by(node)}
         return names - {*self.imports, *self.definitions}
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
-        """What a name stands for where it is read; None where that depends on what runs before."""
-        inner: ast.AST = node
+    def binder(self, name: str, place: ast.AST) -> ast.AST | None:
+        """The statement, loop or function that binds a name where it is read; None if there is none."""
+        inner = place
         while here := self.parents.get(inner):
             body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
             for statement in reversed(body[: body.index(inner)]):
-                if node.id in bindings(statement):
-                    return assigned_to(statement, node.id)
-            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
-                return None
+                if name in bindings(statement):
+                    return statement
+            if isinstance(here, ast.For | ast.While) and name in bindings(here):
+                return here
             if isinstance(here, FUNCTIONS) and inner is not here.args:
-                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
-                    return self.passed(here, node.id)
-                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
-                    return None
+                if any(name in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return here
             inner = here
-        return self.constants.get(node.id)
+        return None
+
+    def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
+        """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
+        first, last = sorted(x.lineno for x in (old, new))
+        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
+        others = {name for x in between for name in names_changed_by(x)}
+        if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
+            others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """The value of a name where it is read; None if it depends on what runs before."""
+        binder = self.binder(node.id, node)
+        if binder is None:
+            return self.constants.get(node.id)
+        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
+            return self.passed(binder, node.id)
+        return assigned_to(binder, node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -233,26 +251,48 @@ class PythonSource:
             pass
         return node
 
+    def is_object(self, node: ast.expr, made: ast.expr) -> bool:
+        """Whether an expression is the object that another makes, or that a name of the same function stands for."""
+        if isinstance(made, NAMED) and isinstance(node, NAMED):  # made at run time
+            return self.code(node) == self.code(made) and self.around(node, DEFS) is self.around(made, DEFS)
+        return self.origin(node) is made
+
+    @cached_property
+    def stores(self) -> list[tuple[ast.expr, str | None]]:
+        """Attributes and items that are set or deleted, each with its name where the statement is `x.name = value`."""
+        stores = []
+        for node in [x for x in self.nodes if isinstance(x, ast.Attribute | ast.Subscript)]:
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+            is_alone = getattr(self.parents[node], "targets", None) == [node] and isinstance(node.ctx, ast.Store)
+            if not isinstance(node.ctx, ast.Load):
+                stores.append((node, name if is_alone and isinstance(name, str) else None))
+        return stores
+
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
         found = []
-        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
-            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
-            if isinstance(name, str) and self.origin(target.value) is made:
+        for target, name in self.stores:
+            if name and self.is_object(target.value, made):
+                statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+                block = self.parents[statement]
+                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
+                place = self.span(statement)
+                found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
         return found
 
+    def blocks(self, node: ast.AST) -> list[ast.AST]:
+        """All nodes around a node."""
+        return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
+
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
-        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        """`setattr(config, …)`, `vars(config).update(…)`, `config.x += 1`, `d[key] = …` on the object that is made."""
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
-        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
-        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
+        objects += [(target, target.value) for target, name in self.stores if not name]
+        parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
+        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""

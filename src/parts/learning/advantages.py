@@ -9,6 +9,7 @@ from parts.foundation.processes import of_first_process, torch
 from parts.foundation.settings import BaseConfig
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import masked_whiten
+from parts.rewards.rewards import is_scored
 
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):
@@ -47,11 +48,13 @@ def shaped_score(config: BaseConfig, sample: dict) -> float:
     return sample["score"] - length_penalty(config, sample)
 
 
-def all_equal(config: BaseConfig, group: list[dict]) -> bool:
-    """Whether a group's scored completions score alike, by each reward where those are compared: they teach nothing."""
-    each = estimator(config).each_reward
-    scored = [s for s in group if any(v is not None for v in s["rewards"].values())]
-    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
+def equal_groups(samples: list[dict], size: int, each_reward: bool = False) -> list[bool]:
+    """Of each group of `size` adjacent samples, whether the scored ones score alike, in total or by each reward.
+
+    Such a group teaches nothing.
+    """
+    keys = [(s["score"], *(s["rewards"].values() if each_reward else ())) if is_scored(s) else None for s in samples]
+    return [len({*keys[i : i + size]} - {None}) <= 1 for i in range(0, len(keys), size)]
 
 
 def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
@@ -186,13 +189,13 @@ def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
     return advantages, (advantages + values) * response_mask
 
 
-def gae_advantages(rewards, values, response_mask, config, **_):
+def gae_advantages(rewards, values, response_mask, mask, config, **_):
     """Generalized advantage estimation with a critic: (advantages, returns), [B, T] each; see `gae`."""
     if config.whiten_rewards:
-        rewards = masked_whiten(rewards, response_mask, shift_mean=False)
+        rewards = masked_whiten(rewards, mask, shift_mean=False)
     advantages, returns = gae(rewards, values, response_mask, config.gamma, config.gae_lambda)
     if config.whiten_advantages:
-        advantages = masked_whiten(advantages, response_mask)
+        advantages = masked_whiten(advantages, mask)
     return advantages, returns
 
 
@@ -247,25 +250,24 @@ def agreed_advantages(config: BaseConfig, batch: dict, samples: list[dict], kl_c
 
 
 def advantages_of(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
-    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
+    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T].
+
+    A completion to which no reward applies is in no baseline.
+    """
     entry, table = estimator(config), sample_table(config, batch, samples, kl_coef)
     made = {"kl": table.pop("kl"), "rewards": table["rewards"]}
-    if entry.critic:
-        advantages, returns = entry(config=config, **table)
-        return made | {"advantages": advantages, "returns": returns}
-    # a completion to which no reward applies neither learns nor takes part in its group's baseline
-    applies = [any(v is not None for v in s["rewards"].values()) or not s["rewards"] for s in samples]
-    scored = torch.tensor(applies, device=table["mask"].device)
-    advantages = torch.zeros_like(table["rewards"])
+    made |= {name: torch.zeros_like(made["rewards"]) for name in ("advantages", "returns")[: 1 + entry.critic]}
+    scored = torch.tensor(list(map(is_scored, samples)), device=table["mask"].device)
     if scored.any():
-        weights = {"weights": table.pop("weights")}  # one for each reward, not for each row
+        weights = table.pop("weights")  # one for each reward, not for each row
         part = {name: x[scored] for name, x in table.items()}
         if config.turn_baseline == "turn":
             values = advantages_by_turn(config, part, answer_numbers(samples, batch["response_mask"])[scored])
         else:
-            values = entry(config=config, **part, **weights)
-        advantages[scored] = (values if values.dim() == 2 else values[:, None]) * part["mask"]
-    return made | {"advantages": advantages}
+            values = entry(config=config, **part, weights=weights)
+        for name, x in zip(("advantages", "returns"), values if entry.critic else [values], strict=False):
+            made[name][scored] = (x if x.dim() == 2 else x[:, None]) * part["mask"]
+    return made
 
 
 def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
@@ -285,7 +287,7 @@ def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: 
     table = {"kl": kl, "rewards": rewards, "scores": rewards.sum(1), "mask": batch["loss_mask"]}
     table |= {"response_mask": response, "parts": column([reward_parts(config, s) for s in samples])}
     table["weights"] = [*samples[0].get("weights", {}).values(), 1.0]
-    table["groups"] = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=response.device)
+    table["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
     if "values" in batch:
         table["values"] = batch["values"]
     if "baseline" in samples[0]:

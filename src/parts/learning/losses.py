@@ -45,7 +45,7 @@ class PolicyLoss:
     and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
 
     Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
-    minibatch. Where they do not, such rows are left out of the networks.
+    minibatch.
     """
 
     per_token: object  # the function
@@ -287,9 +287,10 @@ def policy_terms(config: BaseConfig, piece: dict, logprobs):
 
 
 def contributing(config: BaseConfig, batch: dict) -> list[int]:
-    """Rows that can change a gradient: all tokens of the others are masked, or have advantage 0 and no other loss.
+    """Rows that can change a gradient; the others are not run through the networks, which saves their passes.
 
-    Every process gets the same, as the advantages are the first process's.
+    All tokens of those are masked, or have advantage 0 and no other loss. Every process gets the same rows, as the
+    advantages are the first process's.
     """
     rows = batch["loss_mask"].any(1)
     others = "values" in batch or config.entropy_coef or ("ref_logprobs" in batch and config.kl_in == "loss")

@@ -1,4 +1,4 @@
-"""The updates of a step: learning rates, gradients over the processes, clipping, what an update measures."""
+"""The updates of a step: learning rates, gradients over the processes, clipping, metrics of an update."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -71,10 +71,12 @@ def check_algorithm(config: BaseConfig) -> None:
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
+    need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
     ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected k1, which is exact, or --kl_in loss")
     gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
     below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)

@@ -26,9 +26,7 @@ class RunSettings(BaseConfig):
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
-    reward_retries: int = setting(
-        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
-    )
+    reward_retries: int = setting(2, "retries after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True)
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -42,17 +40,17 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+        "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
@@ -105,7 +103,7 @@ class RolloutSettings(TrainerSettings):
     # model and data
     score_while_sampling: str = setting(
         "samples",
-        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        "call slow rewards while others are sampled; samples: those that score each alone; groups: all, by group",
         ["never", "samples", "groups"],
     )
     # rollout
@@ -115,7 +113,7 @@ class RolloutSettings(TrainerSettings):
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    reuse_prefill: bool = setting(True, "hf runs equal prompts once, and of a turn only its new part", free=True)
     decode_graphs: bool = setting(
         False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
     )
@@ -125,8 +123,8 @@ class RolloutSettings(TrainerSettings):
     # algorithm: sampler and trainer that disagree
     mismatch: str = setting(
         "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
+        "loss weights w = trainer/sampler probability; tis: per token, at most mismatch_high; icepop: per token, 0 "
+        "outside the bounds; seq_mask: per sequence, 0 outside; auto: tis with vllm, else none",
         ["auto", "none", "tis", "icepop", "seq_mask"],
     )
     mismatch_low: float = setting(0.5, "lower bound of w")
@@ -141,13 +139,13 @@ class RolloutSettings(TrainerSettings):
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
     micro_batch_tokens: int = setting(
         8192,
-        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "to save time, networks run a group's prompt once and no pads, and hf keeps it once", free=True
+        True, "to save time, networks run a group's prompt once and no pads, and hf stores it once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -185,14 +183,14 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
+        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
         0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -200,13 +198,13 @@ class PolicySettings(RolloutSettings):
     )
     turn_baseline: str = setting(
         "conversation",
-        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        "group estimators compare whole conversations, or each turn with the group's others that reached it",
         ["conversation", "turn"],
     )
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    algorithm: str = setting("ppo", "preset for the settings below that you leave out", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
@@ -215,26 +213,25 @@ class PolicySettings(RolloutSettings):
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        "k3_ratio in the loss and k1 in the reward are exact; of the others, see references/rl_algorithms.md",
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    missing_eos_penalty: float = setting(None, "subtracted from the score of a completion without end token")
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
     keep_between: list[str] = setting(
         [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
+        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
+        "ten",
         several=True,
     )
     max_oversampling: float = setting(
-        1.0, "most groups to sample per missing group in a round; the share of groups kept lately decides how many"
+        1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -245,19 +242,21 @@ class PolicySettings(RolloutSettings):
     whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
     clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
     clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    dual_clip: float = setting(
+        None, "largest ratio that counts where the advantage is negative; dppo: everywhere (0: off)"
+    )
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for other advantages", positive=True)
     cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
     cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
     cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic: str = setting("separate", "separate backbone, or a value head on the policy's", ["separate", "shared"])
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    value_clip: float = setting(0.2, "bound on a value's change from its old value (0: off)")
     vf_coef: float = setting(0.5, "weight of the value loss")
     # optimization
     critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")

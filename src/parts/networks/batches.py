@@ -1,4 +1,4 @@
-"""Batches: padding, collating, micro-batches, one line of tokens in which a prompt stands once, means under a mask."""
+"""Batches: padding, collating, micro-batches, packed rows with each prompt once, means under a mask."""
 
 import functools
 import math
@@ -28,6 +28,8 @@ def masked_whiten(x, mask, shift_mean: bool = True):
 
 def explained_variance(values, returns, mask) -> float:
     """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
+    if not mask.any():  # of nothing, of which torch warns
+        return 0.0
     r, error = returns[mask.bool()], (returns - values)[mask.bool()]
     var = r.var(unbiased=False)
     return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
@@ -39,7 +41,7 @@ def cost_of_pass(tokens: int, cells: int) -> float:
 
 
 def same_prompts(piece: dict) -> tuple:
-    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+    """(the column after the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
 
     The column is the first in which a token was sampled; what stands before it in a row is its prompt.
     """
@@ -55,9 +57,9 @@ def same_prompts(piece: dict) -> tuple:
 
 @dataclass
 class Layout:
-    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
+    """Where the tokens of rows are in one line of N, one text after another; none needs a token after it.
 
-    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
+    Texts that nothing shares stand there whole, else the distinct prompts, and after them the responses. Tables hold
     places 0 to N - 1 in the line, and N where there is no token.
     """
 
@@ -87,7 +89,7 @@ class Layout:
 
 
 def places_in_line(lengths, before: int, total: int):
-    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
+    """Places [rows, longest] of texts of these lengths that stand one after another, after `before` tokens."""
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)

@@ -1,4 +1,4 @@
-"""LoRA folded into the weights while completions are sampled: a third of the kernels for each token is saved."""
+"""LoRA folded into the weights during sampling: it saves a third of the kernels for each token."""
 
 import contextlib
 from collections.abc import Iterator

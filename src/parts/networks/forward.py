@@ -1,4 +1,4 @@
-"""One forward pass: attention that reads a prompt once, backbone, logits, log-probs of the response tokens, values."""
+"""One forward pass: attention that runs a prompt once, backbone, logits, log-probs of the response, values."""
 
 import functools
 import inspect
@@ -58,7 +58,7 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
 
 class KeptTokens:
-    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used behind it.
+    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used after it.
 
     A layer's attention, which comes first, notes which these are, also where the layer is recomputed.
     """
@@ -185,7 +185,7 @@ def backbone(model, input_ids, attention_mask, **kwargs):
 
 
 def cached_states(model, input_ids, attention_mask, cache):
-    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    """Hidden states [B, t, H] of the new tokens after those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
     keys_and_values = getattr(out, name, None)

@@ -1,4 +1,4 @@
-"""Keys and values of texts while they are sampled: room to grow, prompts held once, texts kept for the next turn."""
+"""Keys and values during sampling: room to grow, prompts stored once, texts kept for the next turn."""
 
 import contextlib
 import functools
@@ -78,7 +78,7 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 after it."""
     room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room

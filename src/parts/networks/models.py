@@ -126,7 +126,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to mend adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -455,13 +455,17 @@ def load_policy(config: BaseConfig, device, saved: Path | None):
     return add_lora(policy, config) if config.lora_rank else policy
 
 
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
     """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
-    ends = unwrapped(policy).generation_config.eos_token_id
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)
-    return sorted(ends), pad_id
+    known = unwrapped(policy).get_input_embeddings().weight.shape[0]  # a pad may be in the tokenizer alone
+    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < known)
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
@@ -491,8 +495,17 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError for a prompt with a token that the model has no embedding of."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max(max(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    """Raise UserError if prompt and completion exceed the model's positions, or a token has no embedding."""
+    check_tokens(models, rows)
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"

@@ -1,4 +1,4 @@
-"""RMS norms in one kernel while completions are sampled: transformers takes six and more for each, at every token."""
+"""RMS norms in one kernel during sampling: transformers uses six or more for each, at every token."""
 
 import contextlib
 import copy
@@ -46,7 +46,7 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
-        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+        say(f"note: {name} runs in transformers' form while sampling: torch has no kernel for this norm")
     return [(module, norm) for module, norm in pairs if norm]
 
 

@@ -1,8 +1,6 @@
-"""Reading what runs and evaluations have written: statistics, logs, settings, samples."""
+"""Reading what runs have written: logs, settings, samples."""
 
 ROOMS = (
-    "paired_tests",
-    "evaluation_results",
     "dialects",
     "logged_run",
     "run_settings",
@@ -10,5 +8,4 @@ ROOMS = (
     "sample_files",
     "log_reading",
     "run_folder",
-    "rescoring",
 )

@@ -1,66 +1,53 @@
-"""What our trainers, TRL, verl and others call metrics and settings."""
+"""Names of metrics and settings in our trainers, TRL, verl and others."""
 
-# common name: what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and OpenRLHF's,
-# verl's; of several names for one in a row, the first here counts. Sums over a completion's tokens are not read.
-METRICS = {
-    "score": ("reward/mean", "reward", "objective/scores", "critic/score/mean critic/rewards/mean"),
-    "score_std": ("reward/std", "reward_std", "", ""),
-    "score_max": ("", "", "", "critic/score/max"),
-    "score_min": ("", "", "", "critic/score/min"),
-    "advantage_max": ("", "", "", "critic/advantages/max"),
-    "advantage_min": ("", "", "", "critic/advantages/min"),
-    "zero_std": ("reward/zero_std_frac", "frac_reward_zero_std", "", ""),
-    "kl": ("kl/ref", "kl", "", "actor/kl_loss actor/reward_kl_penalty critic/kl"),
-    "kl_step": ("kl/approx", "", "policy/approxkl_avg ppo_kl", "actor/ppo_kl"),
-    "kl_weight": ("kl/coef", "", "", ""),
-    "loss": ("policy/loss", "loss", "loss/policy_avg policy_loss", "actor/pg_loss"),
-    "clip_frac": (
-        "policy/clip_frac",
-        "clip_ratio/region_mean cispo_clip_ratio",
-        "clip_ratio policy/clipfrac_avg ppo_clip_ratio",
-        "actor/pg_clipfrac",
-    ),
-    "entropy": ("policy/entropy", "entropy", "policy/entropy_avg entropy_loss", "actor/entropy actor/entropy_loss"),
-    "ratio_max": ("policy/ratio_max", "", "", ""),
-    "value_loss": ("value/loss", "", "loss/value_avg critic_loss", "critic/vf_loss"),
-    "explained_variance": ("value/explained_variance", "", "", "critic/vf_explained_var"),
-    "length": (
-        "rollout/length_mean",
-        "completions/mean_length",
-        "completion_length response_length",
-        "response_length/mean",
-    ),
-    "length_max": ("", "", "", "response_length/max"),
-    "truncated": ("rollout/truncated_frac", "completions/clipped_ratio", "", "response_length/clip_ratio"),
-    "gap_mean": ("", "sampling/sampling_logp_difference/mean", "", ""),
-    "gap_max": ("rollout/logprob_gap_max", "sampling/sampling_logp_difference/max", "", ""),
-    "turns": ("rollout/turns_mean", "", "", ""),
-    "limit": ("rollout/limit_frac", "", "", ""),
-    "tool_calls": ("tool/calls_mean", "tools/call_frequency", "", ""),
-    "tool_failures": ("tool/failure_frac", "tools/failure_frequency", "", ""),
-    "tool_seconds": ("tool/seconds", "", "", ""),
-    "mismatch_kl": ("mismatch/kl", "", "", "rollout_corr/k3_kl"),
-    "weight_mean": (
-        "mismatch/weight_mean",
-        "sampling/importance_sampling_ratio/mean",
-        "",
-        "rollout_corr/rollout_is_mean",
-    ),
-    "weight_std": ("", "", "", "rollout_corr/rollout_is_std"),
-    "weight_ess": ("", "", "", "rollout_corr/rollout_is_eff_sample_size"),
-    "probs_correlation": ("", "", "", "training/rollout_actor_probs_pearson_corr"),
-    "lr": ("optim/lr", "learning_rate", "lr actor_lr", "actor/lr"),
-    "grad_norm": ("optim/grad_norm", "grad_norm", "", "actor/grad_norm"),
-    "updates": ("optim/updates", "", "", ""),
-    "skipped": ("optim/skipped_updates", "", "", ""),
-    "time_step": ("time/step", "step_time", "", "timing_s/step"),
-    "gpu_memory": ("memory/gpu_peak_gib", "", "", "perf/max_memory_allocated_gb"),
-    "memory": ("memory/process_gib", "", "", ""),
-    "held_out": ("eval/accuracy", "eval_reward", "eval_objective/scores", ""),
-    "held_out_rows": ("eval/rows", "", "", ""),
-}
-OURS, TRL, EARLIER, VERL = ({key: name for name, keys in METRICS.items() for key in keys[i].split()} for i in range(4))
-NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL}
+# a metric a line: its common name; what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online
+# DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
+METRICS = """
+score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
+score | | | avg_reward mean_reward reward_mean |
+score_std | reward/std | reward_std | |
+score_max | | | | critic/score/max
+score_min | | | | critic/score/min
+advantage_max | | | | critic/advantages/max
+advantage_min | | | | critic/advantages/min
+zero_std | reward/zero_std_frac | frac_reward_zero_std | |
+kl | kl/ref | kl | kl_div policy_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
+kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
+loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss | actor/pg_loss
+clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
+clip_frac | | cispo_clip_ratio | ppo_clip_ratio |
+entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
+ratio_max | policy/ratio_max | | |
+value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
+explained_variance | value/explained_variance | | | critic/vf_explained_var
+length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
+length | | | mean_generation_length |
+length_max | | | | response_length/max
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated | response_length/clip_ratio
+gap_mean | | sampling/sampling_logp_difference/mean | |
+gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
+turns | rollout/turns_mean | | |
+limit | rollout/limit_frac | | |
+tool_calls | tool/calls_mean | tools/call_frequency | |
+tool_failures | tool/failure_frac | tools/failure_frequency | |
+tool_seconds | tool/seconds | | |
+mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error | rollout_corr/k3_kl
+weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
+probs_correlation | | | | training/rollout_actor_probs_pearson_corr
+lr | optim/lr | learning_rate | lr actor_lr | actor/lr
+grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
+updates | optim/updates | | |
+skipped | optim/skipped_updates | | |
+time_step | time/step | step_time | | timing_s/step
+gpu_memory | memory/gpu_peak_gib | | | perf/max_memory_allocated_gb
+memory | memory/process_gib | | |
+held_out | eval/accuracy | eval_reward | eval_objective/scores |
+held_out_rows | eval/rows | | |
+"""
+ROWS = [[names.split() for names in line.split("|")] for line in METRICS.strip().splitlines()]
+OURS, TRL, EARLIER, VERL = ({key: name for (name,), *names in ROWS for key in names[i]} for i in range(4))
+NAMES = {"ours": OURS, "verl": VERL, "trl": TRL | EARLIER}
 PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
     "ours": {
         "held_out": r"eval/accuracy",
@@ -68,7 +55,7 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
     },
     "trl": {
-        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1",
+        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
         "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
@@ -83,7 +70,7 @@ SETTINGS = {
     "min_p": "min_p",
     "do_sample": "rollout.do_sample",
     "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
-    "num_sample_generations",
+    "num_sample_generations num_generations_per_prompt",
     "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
     "generate_max_len max_tokens",
     "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
@@ -91,7 +78,6 @@ SETTINGS = {
     "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
-    "minibatches": "minibatches num_mini_batches",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
@@ -110,4 +96,5 @@ WORDS = {  # what a remedy calls settings, by who trains
     "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
     "trl": TRL_WORDS,
     "verl": VERL_WORDS,
+    "other": OUR_WORDS,
 }

@@ -7,38 +7,28 @@ import json
 import math
 import mmap
 import re
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
-from parts.reading.dialects import NAMES, OURS, PATTERNS
-from parts.reading.logged_run import LoggedRun
+from parts.reading.dialects import NAMES, PATTERNS
+from parts.reading.logged_run import LoggedRun, as_number, is_finite
 from parts.reading.run_settings import printed_config, verl_settings
+from parts.reading.sample_files import json_object
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
 # what --columns calls a figure, and its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
+COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+HEADING = re.compile(r"\b(?:step|iteration)[ :#]+(\d+)\b", re.IGNORECASE)  # above NeMo-RL's figures, a line each
+NAMED_ROW, CELL_PAIR = re.compile(r"• ([\w ]+):"), re.compile(r"(?<=\w) (?=[-+.\d]+ *(\||$))")  # • KL: 1; | kl 1 |
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
+BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
-
-
-def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none."""
-    try:
-        return None if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number."""
-    number = as_number(value)
-    return number is not None and math.isfinite(number)
 
 
 def short_name(name: str) -> str:
@@ -50,8 +40,8 @@ def short_name(name: str) -> str:
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
     key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
-    if key in NAMES[dialect]:
-        return NAMES[dialect][key]
+    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
+        return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
@@ -61,7 +51,7 @@ def common_name(key: str, dialect: str) -> str | None:
 class Table:
     """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
 
-    Of a figure with more than 2 x MOST_STEPS steps every second one behind the first is dropped, so memory stays flat.
+    Of a figure with more than 2 x MOST_STEPS steps every second one after the first is dropped, so memory stays flat.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -85,7 +75,7 @@ class Table:
             number = value if type(value) is float else as_number(value)
             if number is None:
                 continue
-            if not math.isfinite(number):
+            if not is_finite(number):
                 self.bad.append((key, step, number))
                 continue
             points = self.columns.setdefault(key, {})
@@ -123,6 +113,11 @@ class Reader:
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
+        self.once = Table(columns)  # printed dicts without the repeats of other ranks
+        self.last, self.repeats = {}, 0  # the last one, and how often it came
+        self.lengths = Counter()  # how often those before it came
+        self.unread = 0  # printed dicts that could not be read
+        self.heading = {}  # the step that a line of text named last
 
     def take(self, line: str) -> None:
         """Take in a line."""
@@ -137,14 +132,43 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        for row in console_dicts(line) if "{'" in line else ():
-            self.console.add(row)
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line else line  # the search is slow
+        for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+            self.take_dict(text)
         if not self.console.rows:
-            pairs = {short_name(name): value for name, value in PAIR.findall(line)}
-            if len(pairs) > 1:
-                self.plain.add(pairs)
+            line = NAMED_ROW.sub(lambda name: f"{name[1].lower().replace(' ', '_')}:", line)
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 else line
+            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
+            heading = HEADING.search(line)
+            self.heading = {"step": heading[1]} if heading else self.heading if len(pairs) < 2 else {}
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.heading | pairs)
+
+    def take_dict(self, text: str) -> None:
+        """Take in a flat dict that transformers' Trainer prints, {'loss': …}; each rank may print the same."""
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            self.console.add(row)
+            measured = {key: value for key, value in row.items() if key not in ("epoch", "learning_rate")}
+            if measured != self.last:
+                if self.repeats:
+                    self.lengths[self.repeats] += 1
+                self.last, self.repeats = measured, 0
+            if self.repeats % max(self.lengths, default=self.number) == 0:
+                self.once.add(row)
+            self.repeats += 1
+
+    def ranks(self) -> int:
+        """How often each printed dict comes in a row: as often as four in five of them do, else 1.
+
+        A dead run prints equal dicts too, but not each equally often; 0 where all are equal, so nothing is known.
+        """
+        length = max(self.lengths, key=self.lengths.get, default=0)
+        return length if self.lengths[length] >= 0.8 * self.lengths.total() else 1
 
     def take_config(self, line: str) -> None:
         """Keep a line of the settings that verl prints, and read them once they are whole."""
@@ -155,40 +179,25 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run in the kind of line that says most; `whole`: the last line is complete."""
-        text = self.console if self.console.rows else self.plain
+        text = (self.once if self.ranks() > 1 else self.console) if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
             table.rows,
-            f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-            "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+            f"got {path}, in none of the known formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's "
+            "console output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
         if table is self.json and self.bad:
             torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are not JSON"
             run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
         if run.trainer == "verl":
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-        elif table is self.console:
+        elif table is not self.json and self.console.rows:
             run.remarks.append("the console shows no steps: they are counted entries")
+        if self.unread:
+            run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
-
-
-def json_object(text: str | bytes) -> dict | None:
-    """The object that a text is as JSON; None where it is none."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def console_dicts(line: str) -> Iterator[dict]:
-    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
-    for text in re.findall(r"\{'[^{}\n]*\}", line):
-        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"')) or {}
-        if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            yield row
 
 
 def csv_separator(head: str) -> str:
@@ -217,13 +226,17 @@ def head_of(path: Path) -> str:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
-    if head.lstrip().startswith("{") and '"log_history"' in head:
+    if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
-            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
-                table.add({short_name(name): cell for name, cell in row.items() if name})
+            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            twice = [name for name, count in Counter(names.values()).items() if name not in ("", "step") and count > 1]
+            need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
+            for row in reader:
+                table.add({short: row[name] for name, short in names.items() if short})
         return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
@@ -234,7 +247,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json, whole or torn: its log_history has flat objects."""
+    """Read a trainer_state.json or its dumped log_history, whole or torn: the entries are flat objects."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
@@ -243,6 +256,8 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
                     table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
+    if not config:
+        return run_of_rows(path, table, columns)
     run = run_of(path, "trainer_state.json", "trl", table, columns)
     run.config = config
     return run
@@ -251,11 +266,14 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
     """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (verl or keys & OURS.keys()):
+    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
+    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    if columns or not any(known.values()):
         return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if table.nested or not keys & OURS.keys():
-        return run_of(path, f"verl {kind}", "verl", table, columns)
+    if dialect != "ours":
+        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
+    if kind == "console":  # our trainers write metrics.jsonl
+        return run_of(path, kind, "other", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
@@ -265,7 +283,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
-        run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
+        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
     names = {short_name(column): figure for figure, column in columns.items()}
     for column, figure in names.items():
         near = difflib.get_close_matches(column, run.columns, n=1)
@@ -285,6 +303,11 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
         run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
+    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
+    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
+        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
+        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
     if sources:  # their mean
         values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
         run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}

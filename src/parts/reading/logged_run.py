@@ -1,4 +1,4 @@
-"""A run as its log, settings and samples show it, and its trends: the facts that causes are told by."""
+"""A run as its log, settings and samples show it, and its trends: the facts that causes use."""
 
 import itertools
 import math
@@ -6,13 +6,27 @@ import re
 import statistics
 from dataclasses import dataclass, field
 
-from parts.reading.paired_tests import share_gain
+from parts.evaluating.paired_tests import share_gain
 
 TREND_STEPS = 10  # fewer: no trend is judged
 ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none."""
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    number = as_number(value)
+    return number is not None and abs(number) < 1e100
 
 
 def window(count: int) -> int:
@@ -41,14 +55,15 @@ def persistence(values: list[float]) -> float:
 def noise(values: list[float]) -> float:
     """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
 
-    Median and upper quartile of the distances of neighbours give it, which a trend only makes larger: the median times
-    1.4826 / sqrt 2, the quartile times 0.8693 / sqrt 2, whichever is more, as a coarse score often has the distance 0.
-    Noise that persists has sqrt(1 + rho) / (1 - rho) times the scatter of independent noise with these distances.
+    The median of the neighbours' distances gives it, or the upper quartile if that is more, as a coarse score often has
+    the distance 0, or their mean where both are 0, as where right answers are rare. Noise that persists has
+    sqrt(1 + rho) / (1 - rho) times the scatter of independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
+    scatter = max(1.4826 * statistics.median(distances), 0.8693 * quartile) or 1.2533 * statistics.fmean(distances)
     rho = persistence(values)
-    return max(1.4826 * statistics.median(distances), 0.8693 * quartile) / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
+    return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
 def standard_error(values: list[float]) -> float:
@@ -125,6 +140,7 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
     trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
@@ -133,6 +149,10 @@ class LoggedRun:
     def dialect(self) -> str:
         """Whose metric names the log has."""
         return self.trainer if self.trainer in ("trl", "verl") else "ours"
+
+    def knows_settings(self) -> bool:
+        """Whether the settings of the training are known; a state of TRL tells the number of steps only."""
+        return bool(self.settings_file or self.settings.get("lr") or self.config.get("lr") is not None)
 
     def points(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of a series, by step."""
@@ -180,16 +200,21 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
-    def part_spread(self) -> float:
-        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+    def part_spreads(self) -> list[float]:
+        """Standard deviations of the parts over the whole batch, which TRL logs beside those within groups."""
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+        return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
         """Name and means of the reward for correctness: named so, else the first; the score without parts."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
-        return (names[0], parts[names[0]]) if names else ("score", self.values("score"))
+        if names:
+            return names[0], parts[names[0]]
+        scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
+        return "score", [
+            (score + 1) / 2 for score in scores
+        ] if lowest == -1 and not parts else scores  # DAPO's -1 and 1
 
     def answer_series(self) -> str:
         """The series of that reward."""
@@ -205,7 +230,7 @@ class LoggedRun:
         alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
         same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
-        return alike and same and not self.part_spread()
+        return alike and same and not any(self.part_spreads())
 
     def is_solved(self) -> bool:
         """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
@@ -232,10 +257,10 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+        """Whether the held-out figure rose and kept 3/4 of it, or without one the correctness reward, or the score."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
-            return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+            return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
     def learns(self) -> bool:
@@ -262,7 +287,13 @@ class LoggedRun:
         spread = self.ends("score_std")[0] if self.values("score_std") else 0.0
         if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
             return None
+        shares = (best, self.batch(steps)), (last, self.batch(window(count)))
+        if floor == 0 and max(scores) <= 1 and share_gain(*shares)[2] >= 0:  # a few lucky completions
+            return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
         top = max(points, key=lambda pair: pair[1])[0]
-        return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
+        better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
+        return None if better else (best, last, half)

@@ -1,20 +1,21 @@
-"""A run from its folder: the log, and the settings, samples, data and rewards that lie beside it or are named."""
+"""A run from its folder: the log, and settings, samples, data and rewards beside it or named by flags."""
 
 import ast
+import contextlib
 import json
 import re
 from pathlib import Path
 
-from parts.foundation.messages import need
+from parts.foundation.messages import UserError, need
 from parts.reading.dialects import NAMES
 from parts.reading.log_reading import Reader, drop_padded, read_log
 from parts.reading.logged_run import LoggedRun, names_correctness
 from parts.reading.run_settings import add_settings, our_settings, verl_settings
-from parts.reading.sample_files import rows_of_samples, samples_beside, trl_samples, verl_samples
+from parts.reading.sample_files import is_samples, rows_of_samples, samples_beside, trl_samples, verl_samples
 from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
 from parts.rewards.extracts import extract
 
-LOGS = ("metrics.jsonl", "trainer_state.json")
+LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -22,8 +23,10 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:] or others
+    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
+    others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
+    logs = logs or others
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
         logs or not runs,
@@ -32,9 +35,21 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
     )
     return logs[0]
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log of RL, not data or samples beside one."""
+    with contextlib.suppress(UserError):
+        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
+    return False
+
+
+def has_rl(run: LoggedRun) -> bool:
+    """Whether a log has figures that only RL has."""
+    return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -90,7 +105,7 @@ def load_run(
         path, *later = starts_of(log_of_folder(path))
     run = read_log([path, *later], columns or {})
     if later:
-        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: for repeated steps the last run counts")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
     add_settings(run, folder if Path(source).is_dir() else None, settings)
@@ -98,12 +113,12 @@ def load_run(
         run.settings["group_size"] = group_size
     if run.trainer == "verl":
         drop_padded(run)
-    known = ", ".join(run.columns)
+    known, scores = ", ".join(run.columns), [name for name in run.columns if re.search("(?i)reward|return|score", name)]
     need(
-        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        has_rl(run),
         f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
-        "diagnose.py --columns reward=NAME where a column is the score",
+        f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -111,14 +126,15 @@ def load_run(
         run.samples = rows_of_samples(Path(samples))
     elif run.trainer in ("trl", "verl"):
         run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
-    run.samples = run.samples or samples_beside(path, run)
+    alone = Path(source).is_dir() or path.name in LOGS  # in a folder of its own
+    run.samples = run.samples or samples_beside(path, run, alone)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
         f"got --samples {samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
         "completion and score; try other names for its columns",
     )
-    run.reward_source = source_of_reward(reward, run, folder)
+    add_reward_source(run, reward, folder, alone)
     return run
 
 
@@ -153,30 +169,50 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
+    """Give a run the code of its reward for correctness: of a file that settings name, or of a script beside its log.
+
+    In the folder above, other runs may have theirs: there only names that settings have count. Where no name is known,
+    it is the only function in the run's own folder that takes completions.
+    """
     rewards = named_rewards(spec, run)
-    for file, name in rewards:
-        if (path := file_near(file, folder)) and path.suffix == ".py":
-            return function_of(path, name)
-    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
+    files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
+    words = re.findall(r"\w+", str([name for _, name in rewards]))
+    places = ((folder, [*words, *run.parts()]), (folder.parent, words))
+    scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
+    if alone and not words and not run.parts():
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in takers(path)]
+        scripts = scripts if len(scripts) == 1 else []
+    for path, names in files or scripts:
+        if source := function_of(path, names):
+            run.reward_source, run.reward_file = source, path.name
+            return
 
 
-def function_of(path: Path, words: str) -> str:
-    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
+def functions_in(path: Path) -> list[ast.FunctionDef]:
+    """The functions of a file; none where it cannot be read."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return []
+
+
+def takers(path: Path) -> list[str]:
+    """The functions of a file that take completions, without helpers that another of them calls."""
+    takes = [node for node in functions_in(path) if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
+    return [node.name for node in takes if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The code of a file's reward for correctness and what it uses; without a name, of one that takes completions."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text)
-        nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
-        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        chosen = named or [name for name in takes if name not in called]
+        chosen = takers(path) if names == [""] else [n.name for n in functions_in(path) if n.name in names]
         return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""

@@ -13,10 +13,15 @@ from parts.reading.dialects import ACTOR, SETTINGS
 from parts.reading.logged_run import LoggedRun
 
 GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
-CONFIG_CALL = re.compile(r"(?:Config|Arguments|Args|Trainer|Params)$")
+CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
+SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
+EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
+ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of what does not train
 # what multiplies the updates of a batch in a page, and under which names a page of one's own has it
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = ("trainer_state", "summary", "results", "result", "versions", "label", "requirements")
+NO_SETTINGS = re.compile(  # files beside a log that do not set its training
+    r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
+)
 MOST_BYTES = 2_000_000  # of a file of settings
 
 
@@ -24,6 +29,8 @@ def flat_config(config: dict, prefix: str = "") -> dict:
     """Nested settings by their dotted names."""
     flat = {}
     for key, value in config.items():
+        if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
+            value = value["value"]
         is_folder = isinstance(value, dict) and value
         flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
     return flat
@@ -69,21 +76,68 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def expression_value(node: ast.expr, known: dict[str, ast.expr]):
+    """The value of an expression, with the file's `known` names: a literal, a call's settings, or else its source."""
+    for _ in range(4):  # a name for a name
+        if isinstance(node, ast.Name | ast.Attribute):
+            node = known.get(getattr(node, "attr", None) or node.id, node)
+    if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
+        return call_settings(node, known)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return ast.unparse(node)
+
+
+def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
+    """The keyword arguments of a call, with those of a dictionary given as `**name`."""
+    flat = {}
+    for keyword in call.keywords:
+        value = expression_value(keyword.value, known)
+        flat |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+    return flat
+
+
+def training_nodes(tree: ast.Module) -> list[ast.AST]:
+    """The nodes of a script, without functions and classes whose names say that they evaluate."""
+    nodes = [tree]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            is_named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not is_named or not EVALUATES.fullmatch(child.name):
+                nodes.append(child)
+    return nodes
+
+
 def script_settings(text: str) -> dict:
-    """Literal arguments of a training script's configurations and trainers, which is parsed and never run."""
-    tree, flat, constants = ast.parse(text), {}, {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = node.value
-    for call in ast.walk(tree):
-        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-        for keyword in call.keywords if CONFIG_CALL.search(name) and not name.endswith("LoraConfig") else []:
-            value = constants.get(getattr(keyword.value, "id", ""), keyword.value)
-            try:
-                flat[keyword.arg] = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError):
-                flat[keyword.arg] = ast.unparse(value)
-    return flat_config({key: value for key, value in flat.items() if key})
+    """Arguments of a script's configurations and trainers, else of its names and samplers; it is parsed and never run.
+
+    A name stands for the only value that the file gives it: by assignment, as a field or as a flag's default.
+    """
+    calls, given = [], {}
+    for node in training_nodes(ast.parse(text)):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            given.setdefault(ast.unparse(target).rpartition(".")[2], []).append(node.value)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+            default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            if default and node.args and ast.unparse(node.func).endswith("add_argument"):
+                given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
+    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    trains, samples = (
+        [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
+        for pattern in (CONFIG_CALL, SAMPLES_CALL)
+    )
+    flat = {key: value for call in trains for key, value in call.items()}
+    if common_settings(flat):
+        return flat
+    # of samplers that differ, one may be that of an evaluation
+    agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
+    return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
 
 
 def read_settings(path: Path) -> dict:
@@ -101,7 +155,9 @@ def read_settings(path: Path) -> dict:
         return {}
     if isinstance(loaded, list):  # hydra's overrides
         return shell_settings("\n".join(map(str, loaded)))
-    return {k: number_or_text(v) for k, v in flat_config(loaded).items()} if isinstance(loaded, dict) else {}
+    flat = flat_config(loaded) if isinstance(loaded, dict) else {}
+    named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
+    return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 
 
 def common_settings(flat: dict) -> dict:
@@ -109,12 +165,11 @@ def common_settings(flat: dict) -> dict:
     settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
-        aside = ("val_kwargs", ".ref.") if name.startswith("critic") else ("val_kwargs", ".ref.", "critic")
         lists = name in ("data", "reward")
         known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
         for ending in endings.split():
-            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
-            keys = [key for key in keys if not any(word in key for word in aside)]
+            keys = [k for k in known if f".{k}".endswith(f".{ending}") and ("critic" in name or "critic" not in k)]
+            keys = [key for key in keys if name == "eval_data" or not ASIDE.search(key)]
             if keys and name not in settings:
                 settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
@@ -124,15 +179,13 @@ def common_settings(flat: dict) -> dict:
 
 def verl_settings(flat: dict) -> dict:
     """What the causes want to know of verl's settings by their dotted names."""
-    if not flat:
-        return {}
     batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
     epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
-    if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
-        known["kl"] = 0.0
-    elif flat.get("algorithm.use_kl_in_reward") and not flat.get(f"{ACTOR}.use_kl_loss"):
-        known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
+    if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
+        in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
+        weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
+        known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
     return known | {
         "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
@@ -165,12 +218,15 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The file of settings in a run's folder, and what it has; the one with most that is known."""
+    """The settings file in a run's folder and its settings: the training file with the most known names."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    found = [(path, read_settings(path)) for path in paths if path.stem not in NO_SETTINGS]
-    best = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    return best if len(common_settings(best[1])) >= 3 else None
+    found = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in found if path.suffix == ".py" else ():  # the command that runs a script overrides its defaults
+        flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
+    known = common_settings(flat)
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
@@ -184,7 +240,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
             "script with names such as temperature, learning_rate, num_generations",
         )
-    elif folder and not (run.settings.get("lr") or run.config.get("lr") is not None):
+    elif folder and not run.knows_settings():
         path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)

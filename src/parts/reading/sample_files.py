@@ -1,19 +1,23 @@
 """Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of rollouts, anyone's JSONL or CSV."""
 
+import contextlib
 import csv
 import json
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from parts.foundation.messages import UserError
-from parts.reading.logged_run import LoggedRun
+from parts.foundation.messages import need
+from parts.reading.logged_run import LoggedRun, as_number, is_finite
 from parts.reading.run_settings import number_or_text
 
-HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
+HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
+NOT_SAMPLED = re.compile(r"(?<![a-z])(val|eval|held|test|base|judge|ref)", re.IGNORECASE)  # files that no run samples
+SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
-TRL_KEYS = ("step", "prompt", "completion", "advantage")  # the rest are reward functions, and what these have logged
+TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
 SAMPLE_NAMES = {  # of samples.jsonl: what others call it
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
@@ -22,31 +26,76 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
+def json_object(text: str | bytes) -> dict | None:
+    """The object that a text is as JSON; None where it is none."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line.decode("utf-8", errors="replace")) if line.strip() else None
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                rows.append({sys.intern(key): value for key, value in row.items()})
+            row = json_object(line.decode("utf-8", errors="replace"))
+            if row is not None:
+                rows += unfolded({sys.intern(key): value for key, value in row.items()})
             elif line.strip():
                 bad.append(number)
     return rows, bad
 
 
-def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
-    """The rows of samples.jsonl beside a log; what cannot be read is remarked."""
-    other = path.with_name("samples.jsonl")
-    rows, bad = json_lines(other) if other.is_file() else ([], [])
-    if bad and rows:
-        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
-    elif other.is_file() and not rows:
-        run.remarks.append("samples.jsonl beside it could not be read")
-    return rows
+def unfolded(row: dict) -> list[dict]:
+    """A row, or where its columns are lists, as ms-swift writes a step of samples, one for each of their cells."""
+    is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
+    return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
+
+
+def columns_of(path: Path) -> set[str]:
+    """The column names of a table, from its first lines; empty if the file is no table."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        with contextlib.suppress(OSError, ValueError):
+            return {*parquet.read_schema(path).names}
+    if path.suffix not in (".jsonl", ".json", ".csv") or not path.is_file():
+        return set()
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        head = file.read(1 << 16)
+    return {*(head.partition("\n")[0].split(",") if path.suffix == ".csv" else re.findall(r'"([\w ]+)"\s*:', head))}
+
+
+def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
+    """Whether a file has these columns; of ms-swift's completions.jsonl the log knows the scores."""
+    columns = columns_of(path)
+    return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
+
+
+def is_sampled(path: Path, run: LoggedRun) -> bool:
+    """Whether a table is a run's samples by its name or else by its steps."""
+    if SAMPLED.match(path.stem) or not is_samples(path, ("step",)):
+        return bool(SAMPLED.match(path.stem))
+    steps = [as_number(row.get("step")) or 0.0 for row in rows_of_samples(path, replace(run, remarks=[]))]
+    return 0 < max(steps, default=0) <= max(run.steps(), default=0)
+
+
+def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
+    """The rows of samples.jsonl beside a log, or of the only file of samples in a folder that is this run's alone.
+
+    A file with another name counts if it has steps of this run: else it may be of another model or another score.
+    """
+    own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
+    tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
+    found = [own] if own.is_file() else [p for p in tables if not NOT_SAMPLED.search(p.stem) and is_sampled(p, run)]
+    if tables and not found:
+        run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
+    if len(found) > 1:
+        names = ", ".join(other.name for other in found[:4])
+        run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
+    return rows_of_samples(found[0], run) if len(found) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
@@ -64,7 +113,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
     places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
     others = sorted(path for path in folder.iterdir() if path.is_dir())
-    folders = places or [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     samples, bad = [], 0
     for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
@@ -73,7 +122,7 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
         samples += [verl_row(row, kind) for row in whole]
         bad += len(torn) + len(rows) - len(whole)
     if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are no samples; left out")
+        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
     return samples
 
 
@@ -91,10 +140,10 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
     rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
-    applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
+    applies = {key: x for key, x in rewards.items() if is_finite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
-    sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
-    sample |= {"rewards": rewards, "advantage": row.get("advantage")}
+    sample = {"step": number_or_text(row["step"]), "kind": "train", "prompt": row["prompt"], "completion": text}
+    sample |= {"score": score, "rewards": rewards, "advantage": row.get("advantage")}
     if turns:
         prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
         sample["messages"] = [*prompt, *turns]
@@ -115,28 +164,27 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows that TRL's log_completions=True leaves in the folder completions/."""
-    files = sorted((folder / "completions").glob("completions_*.parquet"))
-    if not files:
-        return []
-    import pyarrow
-    from pyarrow import parquet
-
+    """The rows that TRL's log_completions leaves in the folder completions/."""
     rows, bad, weights = [], [], reward_weights(run)
-    for path in files:
+    for path in sorted((folder / "completions").glob("completions_*.parquet")):
         try:
+            from pyarrow import parquet
+
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
-        except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             bad.append(f"{path.name} ({type(error).__name__})")
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
+        run.remarks.append("settings do not state the rewards' weights, so samples lack scores; try --settings FILE")
     return rows
 
 
-def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
+def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+
+    Raises UserError if some are missing; given a run, beside which it lies, that is remarked.
+    """
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":
@@ -150,16 +198,27 @@ def rows_of_samples(path: Path) -> list[dict]:
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
             rows, bad = json_lines(path)
-            problem, rows = (f"whose line {bad[0]} is no JSON", []) if bad else (problem, rows)
+            if bad and run:
+                run.remarks.append(f"{path.name} beside it: {len(bad)} lines are not JSON (line {bad[0]}); left out")
+            elif bad:
+                problem, rows = f"whose line {bad[0]} is not JSON", []
     except (OSError, ValueError, RecursionError) as error:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
-    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
+        need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        return []
+    weights = reward_weights(run) if run else None
+    return [renamed_row(row, weights or {}) for row in rows]
 
 
-def renamed_row(row: dict) -> dict:
+def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    if {*VERL_KEYS} <= row.keys():
+        return verl_row(row, "train")
+    is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
+    if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
+        rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
+        return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
     known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
     taken = {name: row[key] for name, key in known.items() if key is not None}
     if isinstance(taken.get("score"), dict):

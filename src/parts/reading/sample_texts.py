@@ -1,14 +1,13 @@
-"""Samples as causes read them: text, score, gold, and what a completion states and is paid for."""
+"""Samples as causes read them: text, score, gold, the stated answer and its pay."""
 
 import json
-import math
 import re
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from parts.reading.logged_run import names_correctness
-from parts.reading.paired_tests import share_gain
+from parts.evaluating.paired_tests import share_gain
+from parts.reading.logged_run import is_finite, names_correctness
 
 GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
@@ -17,7 +16,7 @@ GOLD_NAMES = (
 # how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
 MARKED = re.compile(
     r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
-    r"|(?i:\b(answer(?: is|[:=]))\s*)([^\n]*)"
+    r"|(?i:\b(answer(?: is|[:=]))\s*((?:(?!\\boxed|</?\w+>|####|\banswer(?: is|[:=])|[.!?](?:\s|$))[^\n])*))"
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
@@ -47,9 +46,11 @@ class Text:
             return self.score
         return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
 
-    def has_gold(self) -> bool:
-        """Whether it holds its gold answer."""
-        return bool(self.gold) and holds(self.completion, self.gold)
+    def has_gold(self, gold: str | None = None) -> bool:
+        """Whether it holds its gold answer, or another, and not only because the prompt does."""
+        gold = gold or self.gold
+        found = bool(gold) and holds(self.completion, gold)
+        return found and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
 
 
 def plain_text(value) -> str:
@@ -60,10 +61,18 @@ def plain_text(value) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def plain_math(text: str) -> str:
+    """A text without LaTeX's words and fractions."""
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
+
+
 def simplest(answer: str) -> str:
-    """An answer without marks, signs of money, separators of thousands and a final point."""
-    answer = answer.strip().strip("$ *`").rstrip(".").replace("−", "-")
+    """An answer without LaTeX, marks, brackets, signs of money, separators of thousands and a final point."""
+    answer = plain_math(answer).strip().strip("$ *`()").rstrip(".").replace("−", "-")
     bare = re.sub(r"[,\s$]", "", answer)
+    if ratio := re.fullmatch(r"(-?\d{1,15})/0*([1-9]\d{0,14})", bare):
+        return f"{int(ratio[1]) / int(ratio[2]):.10g}"
     if re.fullmatch(r"-?\d+(\.\d+)?", bare):
         return f"{float(bare):.10g}" if "." in bare else str(int(bare)) if len(bare) < 400 else bare
     return answer.casefold()
@@ -95,8 +104,10 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
 def stated_answer(text: str, gold: str) -> str:
     """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
-    last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
+    last = plain_math(marked[-1]) if marked else text.strip().rpartition("\n")[2]
+    if not NUMBER.fullmatch(gold):  # words around the only answer are no other one
+        return gold if len(marked) == 1 < len(gold) and holds(last, gold) else simplest(last)
+    numbers = NUMBER.findall(last if marked else text)
     return simplest(numbers[-1] if numbers else last)
 
 
@@ -106,11 +117,6 @@ def holds(text: str, gold: str) -> bool:
         numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
         return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
-
-
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
@@ -123,9 +129,9 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
         right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
-        score = float(score) if is_real(score) else None
-        parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
-        step = int(row["step"]) if is_real(row.get("step")) else 0
+        score = float(score) if is_finite(score) else None
+        parts = {k: float(v) for k, v in rewards.items() if is_finite(v)} if isinstance(rewards, dict) else {}
+        step = int(float(row["step"])) if is_finite(row.get("step")) else 0
         finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
         kind = str(row.get("kind", "train"))
         none = isinstance(rewards, dict) and bool(rewards) and all(v is None for v in rewards.values())

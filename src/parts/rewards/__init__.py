@@ -1,9 +1,8 @@
-"""Rewards: loading and calling a user's functions, and the answers that texts state."""
+"""Rewards: loading and calling a user's functions."""
 
 ROOMS = (
     "attacks",
     "extracts",
-    "stated_answers",
     "text_servers",
     "user_code",
     "schema_examples",

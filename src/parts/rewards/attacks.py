@@ -1,4 +1,4 @@
-"""Right and hostile programs, and what a code reward says of them in a process of its own."""
+"""Correct and hostile programs, and a code reward's scores for them, in a separate process."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
             try:
                 out, err = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
-                return {"ended": f"the reward did not come back in {seconds:g} s"}
+                return {"ended": f"the reward did not return in {seconds:g} s"}
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,9 @@
-"""The part of a Python file that some of its names need, as a file of its own."""
+"""Extract the part of a Python file that some of its names need."""
 
 import ast
+import sys
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
 
@@ -50,8 +52,8 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use."""
-    wanted, seen, kept = [*names], set(), set()
+    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
+    wanted, seen, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
         if name in seen:
@@ -62,6 +64,25 @@ def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
                 kept.add(place)
                 wanted += read_names(statement)
     return kept
+
+
+def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
+    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+
+    A module's names stand in one line, each once; a star in another.
+    """
+    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    for node, alias in ((x, alias) for x in imports for alias in x.names):
+        module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
+        if module in left_out:
+            continue
+        names = blocks[module in sys.stdlib_module_names]
+        start = f"from {'.' * node.level}{node.module or ''} import " if isinstance(node, ast.ImportFrom) else "import "
+        together = start != "import " and name != "*"
+        names.setdefault(start if together else start + name, {}).update({name: None} if together else {})
+    blocks = [[start + ", ".join(names) for start, names in block.items()] for block in blocks.values()]
+    ordered = (sorted(block, key=lambda line: (line.startswith("from"), line)) for block in blocks)
+    return "\n\n".join("\n".join(block) for block in ordered if block)
 
 
 def joined(pieces: list[tuple[ast.stmt, str]]) -> str:

@@ -188,6 +188,16 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
     return scores
 
 
+def is_scored(sample: dict) -> bool:
+    """Whether some reward applies to a sample; the score of one without any says nothing."""
+    return any(value is not None for value in sample["rewards"].values())
+
+
+def known_scores(samples: list[dict]) -> list[float]:
+    """The scores of those samples to which some reward applies."""
+    return [s["score"] for s in samples if is_scored(s)]
+
+
 @functools.cache
 def say_once(text: str) -> None:
     """`say` a text the first time."""
@@ -306,5 +316,5 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
         return scores, parts

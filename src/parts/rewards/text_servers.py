@@ -1,4 +1,4 @@
-"""Texts from OpenAI-compatible servers: one completion a request, a busy server is asked again."""
+"""Texts from OpenAI-compatible servers: one completion a request, with retries if a server is busy."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a reward is given: texts, copies of the columns, and a state of the process of its own."""
+"""What a reward gets: texts, copies of the columns, and a process state of its own."""
 
 import builtins
 import contextlib

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import gather_rows, torch, transformers, world
+from parts.foundation.processes import gather_rows, of_first_process, torch, transformers, world
 from parts.foundation.settings import BaseConfig
+from parts.learning.optimizer import lr_factor
 from parts.networks.models import Models, merged, save_network, save_tokenizer
-from parts.running.output_folder import check_folder, write_folder
+from parts.running.output_folder import check_folder, saved_settings, write_folder
 from parts.sampling.sampling import restore_rng, rng_state
 
 
@@ -64,8 +65,13 @@ def checkpoints(config: BaseConfig) -> list[Path]:
 
 
 def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
-    """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
+    """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run.
+
+    A new run's weights are those of the first process: a user's code may have seeded each one differently.
+    """
     if not checkpoint:
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            p.data.copy_(of_first_process(p.data))
         return TrainState(kl_coef=config.kl_coef)
     loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
     optimizer.load_state_dict(loaded["optimizer"])
@@ -76,11 +82,26 @@ def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: P
     return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
+def note_schedule(config: BaseConfig, step: int) -> None:
+    """Say so where another number of steps moves the learning rate after `step` steps."""
+    before = saved_settings(Path(config.output_dir)).get("steps", config.steps)
+    if config.lr_schedule == "constant" or config.steps <= step or before == config.steps:
+        return
+    shape = config.warmup_steps, config.lr_schedule
+    old, new = (lr_factor(step, steps, *shape) for steps in (before, config.steps))
+    say(
+        f"note: got --resume with steps {before} -> {config.steps}: by lr_schedule {config.lr_schedule}, the learning "
+        f"rate of step {step + 1} is {new:.3g} of its peak, not {old:.3g}"
+    )
+
+
 def find_checkpoint(config: BaseConfig) -> Path | None:
     """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
     saved = checkpoints(config) if check_folder(config) else []
     if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no checkpoint of it; starting at step 0")
+    if saved:
+        note_schedule(config, int(saved[-1].name.removeprefix("step-")))
     return saved[-1] if saved else None
 
 

@@ -1,4 +1,4 @@
-"""What fits the memory: sizes chosen and said in one line, what cannot fit refused, and what --dry_run prints."""
+"""Sizes that fit the memory: chosen and reported in one line, refused if too large; the plan of --dry_run."""
 
 import contextlib
 import copy
@@ -166,7 +166,7 @@ def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, s
         return True, f"{sizes.text(config)}: {of}"
     smaller = copy.copy(asked)
     if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
-        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
+        advice = f"try {sizes.text(smaller)}, the values chosen if you leave these settings out"
         return True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}"
     advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
     return (

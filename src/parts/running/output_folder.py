@@ -1,4 +1,4 @@
-"""The output folder: whose run it holds, folders that appear whole or not at all, modes as the umask says."""
+"""The output folder: which run owns it, folders written whole or not at all, modes by the umask."""
 
 import contextlib
 import dataclasses
@@ -96,7 +96,7 @@ def check_folder(config: BaseConfig) -> bool:
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
-    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
+    need(config.resume, f"{got}; try --resume to continue, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")

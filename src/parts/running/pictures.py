@@ -1,4 +1,4 @@
-"""Pictures of a run: curves.png, and what samples.jsonl has of each sampled token."""
+"""Pictures of a run: curves.png, and the per-token figures of samples.jsonl."""
 
 import json
 import math
@@ -14,7 +14,7 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
     """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
 
     A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
-    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
+    piece is decoded after the one before it, as some tokenizers drop a space at the beginning of a text.
     """
     lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
     for end in range(1, len(ids) + 1):

@@ -1,4 +1,4 @@
-"""The course of a run and its log: evaluations, what follows a step, stopping by a signal, trackers."""
+"""A run's progress and log: evaluations, the end of each step, stopping by a signal, trackers."""
 
 import contextlib
 import dataclasses
@@ -30,6 +30,7 @@ from parts.foundation.processes import (
 )
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
+from parts.rewards.rewards import known_scores
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import make_folder, write_settings, write_text
 from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
@@ -51,10 +52,10 @@ def reward_means(samples: list[dict]) -> dict[str, float]:
     return means
 
 
-def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict, rewarded: bool = True) -> dict[str, float]:
+def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict) -> dict[str, float]:
     """Rewards, where there are some, lengths and speed of a rollout."""
-    scores, metrics = [s["score"] for s in samples], {}
-    if rewarded:
+    scores, metrics = known_scores(samples), {}
+    if scores:
         metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
         metrics |= {f"reward/{name}": mean for name, mean in reward_means(samples).items()}
     metrics["rollout/length_mean"] = statistics.fmean(lengths)
@@ -188,14 +189,14 @@ class RunLog:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
-        """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
+        """Move the bar to a step, with the reward and the speed where it is measured, or the KL to the teacher."""
         if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            speed = metrics.get("rollout/tokens_per_s")
+            pace = "" if speed is None else f", {speed:.0f} tokens/s"
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}{pace}", refresh=False)
         elif "time/update" in metrics:
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
-        if "rollout/tokens_per_s" in metrics:
-            self.bar.update()
+        self.bar.update(step - self.bar.n)
 
     def samples(self, step: int, kind: str, samples: list[dict]) -> None:
         """Append a few samples to samples.jsonl."""
@@ -397,5 +398,5 @@ class Progress:
     def stopped(self, signum: int) -> int:
         """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {self.state.step}; go on with --resume")
+        say(f"stopped by signal {signum} after step {self.state.step}; continue with --resume")
         return 128 + signum

@@ -1,4 +1,4 @@
-"""What diagnose.py says of a run that is under way, and at its end."""
+"""diagnose.py's verdict on a run, while it trains and at its end."""
 
 import json
 import subprocess

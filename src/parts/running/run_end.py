@@ -1,4 +1,4 @@
-"""What a run that went wrong says of itself at its end, by its last steps and its held-out figures."""
+"""Faults reported at a run's end, from its last steps and its held-out figures."""
 
 import statistics
 
@@ -38,8 +38,8 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
+            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
+        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults

@@ -1,4 +1,4 @@
-"""Sampling and scoring the rows of a batch over all processes, slow rewards while other completions are sampled."""
+"""Sample and score a batch's rows over all processes; slow rewards run while other completions are sampled."""
 
 import inspect
 import queue
@@ -129,7 +129,7 @@ class EarlyScores:
         drawn = not same_rng(self.before, rng_state())
         if drawn and not self.failed:
             self.reward.in_turn = True
-            say("note: a reward draws random numbers: all are called after sampling, in the order of the rows")
+            say("note: a reward draws random numbers: all rewards are called after sampling, in the order of the rows")
         if drawn or self.failed:
             restore_rng(self.before)
             return {}

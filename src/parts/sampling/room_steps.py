@@ -1,4 +1,4 @@
-"""One more token of each row with shapes and addresses that stay within a room of the cache, as a CUDA graph needs."""
+"""One more token per row, with fixed shapes and addresses within the cache, as a CUDA graph needs."""
 
 from parts.foundation.processes import torch
 from parts.networks.forward import next_states
@@ -54,7 +54,7 @@ class RoomSteps:
             self.states = self.run()
 
     def leave(self, columns: int | None = None) -> None:
-        """Let the cache end behind its last column again, as other parts read it."""
+        """Let the cache end after its last column again, as other parts read it."""
         for layer in self.cache.layers if self.cache else ():
             layer.end_at(self.columns if columns is None else columns)
         self.cache = self.graph = None

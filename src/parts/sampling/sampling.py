@@ -123,7 +123,7 @@ class HFEngine:
         return states, mask, cache
 
     def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
-        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), after those of a cache."""
         models = self.models
         ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)

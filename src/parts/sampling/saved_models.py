@@ -1,10 +1,10 @@
-"""What a run has saved, judged by transformers alone: loading, weights, plain generate, KL."""
+"""A run's saved model, judged by transformers alone: loading, weights, plain generate, KL."""
 
 import math
 from pathlib import Path
 
 from parts.foundation.processes import torch, transformers
-from parts.networks.models import sample_plainly
+from parts.networks.models import ending_ids, sample_plainly
 
 
 def load_plainly(source):
@@ -44,15 +44,9 @@ def saved(start: str, out: Path) -> dict:
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}
 
 
-def ends_of(model, tokenizer) -> list[int]:
-    """The tokens that end an answer: chat models name several."""
-    ends = model.generation_config.eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
+    width, answers, ends = max(map(len, ids)), [], ending_ids(model.generation_config.eos_token_id, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
         part = ids[i : i + 64]
@@ -65,7 +59,7 @@ def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
 
 def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
     """The texts of answers, without their end token."""
-    ends = ends_of(model, tokenizer)
+    ends = ending_ids(model.generation_config.eos_token_id, tokenizer)
     return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
 
 

@@ -1,4 +1,4 @@
-"""Proof that a sampler has the policy's weights: checksums of each tensor, and log-probs of the same tokens."""
+"""Check that a sampler has the policy's weights: checksums of each tensor, log-probs of the same tokens."""
 
 from collections.abc import Iterable
 
@@ -127,7 +127,7 @@ class SyncCheck:
         if not gap <= most:
             raise StaleSamplerError(
                 f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
-                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                f"expected at most {most:g} at this precision if weights and temperature agree; try {self.advice}, "
                 "or --check_sync 0 if the sampler is meant to be another"
             )
 

@@ -14,35 +14,35 @@ verl_train.py write them. verl does not give rewards the prompt: it is read from
 which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
+    final_number  the number after the only ####, as in GSM8K: 33 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 37 lines, tried on right and hostile programs when it is written; --one_file
-                has the sandbox inside, needs the standard library alone and leaves no process behind; --per completion
-                makes --timeout_s the time of all tests of a program
-    qa          the short answer is one of the gold ones, but for case, punctuation and articles
-    format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
+    passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
+                the sandbox, needs only the standard library and leaves no process behind; --per completion applies
+                --timeout_s to all tests of a program together
+    qa          the short answer equals a gold one, except for case, punctuation and articles
+    format      each tag occurs once, in order, with content (--tags)
+    json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
                 *NUMBER needs a weight of its own; numbers and JSON: --task math, json_schema)
 
---from FILE.py:NAME ports what exists to verl's compute_score: a reward of TRL's contract or of one sample, `(prompt,
-completion, **columns)`, async too, and a list as its weighted sum (--weights, LIST*WEIGHTS with a list of numbers of
-the file, or a preset's own). A compute_score, and with --for trl a reward of one sample, is ported to TRL.
---inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
-function of the completion and one column. Original and port are called on completions of the gold answers of --data, or
-of one: they must score the same, or nothing is written.
-A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
-verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
+--from FILE.py:NAME ports an existing reward to verl's compute_score. The reward has TRL's contract or takes one sample,
+`(prompt, completion, **columns)`, and may be async. A list becomes its weighted sum; the weights come from --weights,
+from LIST*WEIGHTS, or from a preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl.
+--inline writes the shortest port to verl, for a plain function of the completion and one column: one file, the function
+and five lines below it. It calls both on completions of the gold answers of --data, or without --data of the answer 42.
+If any score differs, nothing is written.
+A port without --inline imports FILE.py by its path from the output, so keep both together. In verl it sees one row at a
+time, without `completion_ids`. An exception there scores 0 and sets `raised`; otherwise verl would drop the row.
 
 --signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
 column, and the order of the arguments; `prompts` and further columns then come by keyword.
 
---data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
-and listed ones do not.
+--data FILE tries a new reward on its rows: reward_preflight.py checks that gold answers score, and that empty, copied,
+cut and listed ones do not.
 
-Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
+Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
@@ -57,4 +57,4 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
 Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
 
-ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_files", "code_trial", "command")
+ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_files", "command")

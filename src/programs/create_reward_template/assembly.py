@@ -1,15 +1,14 @@
-"""A written file from the files of files/: their statements that it needs, below its own head."""
+"""Assemble the written file: the statements that it needs from files/, below its own head."""
 
 import ast
 import keyword
 import pprint
 import re
-import sys
 from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import need
-from parts.rewards.extracts import bound_names, joined, needed, read_names, statements_of
+from parts.rewards.extracts import IMPORTS, bound_names, import_blocks, joined, needed, read_names, statements_of
 
 CONTRACT = file_text("files/contract.py")
 LOADING = file_text("files/loading.py")
@@ -41,7 +40,7 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
         earlier = set(defined)
         for statement, lines in statements_of(text):
             names = bound_names(statement)
-            if isinstance(statement, ast.Import | ast.ImportFrom):
+            if isinstance(statement, IMPORTS):
                 imports[ast.unparse(statement)] = statement
             elif names and not names & earlier:
                 defined |= names
@@ -53,20 +52,11 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     if "self_test" in roots:
         body += "\n\n" + ADAPTERS[ADAPTERS.index(MAIN) :]
     used = read_names(ast.parse(body))
-    lines = {line: module_of(node) for line, node in imports.items() if bound_names(node) & used}
-    standard = [line for line, module in lines.items() if module in sys.stdlib_module_names]
-    installed = [line for line, module in lines.items() if module not in sys.stdlib_module_names | FILES]
-    # `import x` before `from x import y`
-    blocks = [
-        "\n".join(sorted(b, key=lambda line: (line.startswith("from"), line))) for b in (standard, installed) if b
-    ]
+    for node in imports.values():
+        node.names = [x for x in node.names if (x.asname or x.name.partition(".")[0]) in {*used, "*"}]
+    read = [node for node in imports.values() if node.names]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
-    return head + "\n\n".join(blocks) + gap + body
-
-
-def module_of(node: ast.Import | ast.ImportFrom) -> str:
-    """The first part of the module that is imported."""
-    return (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
+    return head + import_blocks(read, FILES) + gap + body
 
 
 def quoted(text: str) -> str:

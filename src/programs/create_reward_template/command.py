@@ -12,8 +12,7 @@ from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.create_reward_template.assembly import check_column
-from programs.create_reward_template.code_files import code_reward, read_signature, with_signature
-from programs.create_reward_template.code_trial import tried_on_programs
+from programs.create_reward_template.code_files import code_reward, read_signature, tried_on_programs, with_signature
 from programs.create_reward_template.ports import parts_of, ported
 from programs.create_reward_template.tasks import TASKS, new_reward
 from programs.create_reward_template.trials import SCRIPTS, compared, preflighted, tested
@@ -77,7 +76,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
-    flag("force", "replace a file that is there", action="store_true")
+    flag("force", "replace an existing file", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
@@ -93,14 +92,14 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
     no_fence = "--one_file: a completion without a fence is a program, or has none"
     flag("no_fence", no_fence, choices=["whole", "empty"])
-    stop = "passes_tests: run no further test of a program that failed one"
+    stop = "passes_tests: run no further test after a program fails one"
     flag("stop_at_first_failure", stop, action="store_true", default=None)
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
-    exact = "json_schema: properties whose value is the row's, in columns of these names"
+    exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
-    flag("completions", "--from a TRL reward: what it is given", choices=["messages", "text"])
+    flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
     return parse_flags(parser, argv, removed=REMOVED)
 
 
@@ -145,7 +144,7 @@ def check_flags(args) -> None:
         need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
-    need(args.output.suffix == ".py", f"{got}; expected a name in .py")
+    need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")

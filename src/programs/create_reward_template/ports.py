@@ -95,6 +95,8 @@ def ported(args) -> str:
     required, names = columns_of_port(args, verl_form)
     usual = [name for name in GOLDS if name in names]
     golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
+    unsaid = not (args.gold_column or verl_form or usual) and len(required) > 1
+    need(not unsaid, f"{got}, which reads {' and '.join(required)}; expected --gold_column, one of them, for verl")
     args.gold_column = args.gold_column or golds[0]
     required = [args.gold_column] if verl_form else required
     path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
@@ -147,7 +149,7 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
         )
         for name in {"completion_ids", "environments"} & names:
             need(name not in demanded, f"{got}, which requires {name}; verl gives none; try a length in words")
-            say(f"note: {name} is not given in verl: {args.name} goes by what it does without")
+            say(f"note: {name} is not given in verl: {args.name} uses its default")
     return [name for name in demanded if name not in OWN | EXTRAS], names
 
 

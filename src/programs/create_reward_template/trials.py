@@ -1,4 +1,4 @@
-"""What is tried with a written file: its self-test, its rows, the original of a port."""
+"""Trials of a written file: its self-test, its rows, the original of a port."""
 
 import json
 import subprocess

@@ -7,9 +7,7 @@ import json
 import re
 import warnings
 
-from parts.data.answer_marks import hash_mark
-from parts.data.rows import plain_json
-from parts.foundation.messages import RowFlaw
+from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, stated_gold
 from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, shown
 from programs.data_loader.messages import GOLD_KEYS
 
@@ -20,25 +18,20 @@ OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
     r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
 )
+LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell, or an object that Python's repr wrote; BadRow for text that is cut off."""
-    with contextlib.suppress(ValueError):
-        if text.lstrip().startswith("{'") and isinstance(value := json_or_literal(text), dict):
-            return value
+    """The value of JSON text in a cell, or of a Python literal; BadRow for text that is cut off."""
     try:
-        value = plain_json(text)
-    except RowFlaw as flaw:
-        raise BadRow(name, flaw.parts["got"], expected) from None
-    return as_plain(value, name, any_size=True)
+        return as_plain(json_or_literal(text), name, any_size=True)
+    except ValueError:
+        raise BadRow(name, shown(text), expected) from None
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -143,9 +136,38 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     output = case["output"]
     if not isinstance(given, str):
         return {"function": function, "args" if isinstance(given, list) else "kwargs": given, "expected": output}
-    arguments = [plain_value(line, name) for line in given.splitlines() if line.strip()]
-    output = plain_value(output, name) if isinstance(output, str) else output
+    arguments = [decoded(line, name, LITERALS) for line in given.splitlines() if line.strip()]
+    output = decoded(output, name, LITERALS) if isinstance(output, str) else output
     return {"function": function, "args": arguments, "expected": output}
+
+
+def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+    """A note where text on stdin may be meant for a function; BadRow where it calls one that the row names.
+
+    It names one in a column, `function`, or in the prompt: `add`, add(…), def add, "a function add"; by the bare word
+    add where each of several tests is a call.
+    """
+    tests = tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [called_in(text) for text in given]
+    for text in filter(None, given):  # an example in the prompt names nothing
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
+        if word and (word == function or in_words or re.search(in_code, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
+
+
+def called_in(text: str) -> str | None:
+    """The function that a text calls and does nothing else; None where it is no such call."""
+    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
+    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
+    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -155,14 +177,6 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
-
-
-def plain_value(text: str, name: str):
-    """The value of JSON text or of a Python literal; nothing is run."""
-    try:
-        return json_or_literal(text)
-    except ValueError:
-        raise BadRow(name, shown(text), "values in JSON or Python") from None
 
 
 @functools.lru_cache(32)
@@ -269,26 +283,8 @@ def is_counted(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    match = next(reversed([*BOXED.finditer(text)]), None)  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
-
-
 def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}; None without either.
+    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}, else in the last line.
 
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
@@ -296,12 +292,15 @@ def gold_of(text: str) -> str | None:
     found, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
-            found = LEAD.sub("", mark[1].strip()).strip("* ")
-            found = found.replace(",", "").replace("$", "") if MONEY.fullmatch(found) else found
-            inner = found
-        elif (inner := last_boxed(inner) if "boxed" in inner else None) is not None:
-            found = inner
-    return found
+            inner = found = (stated_gold(mark[1]) or mark[1]).strip("* ")
+        else:
+            boxes = boxes_in(inner)
+            if boxes is None:  # one is cut off; an answer is lost only where it is the last
+                boxes = boxes_in(inner[max(inner.rfind("\\boxed"), 0) :])
+            inner = boxes[-1] if boxes else None
+            found = found if inner is None else inner.strip()
+    found = stated_gold(text) if found is None else found
+    return found.replace(",", "").replace("$", "") if found and MONEY.fullmatch(found) else found
 
 
 def as_answer(value, name: str) -> str | list[str]:
@@ -315,6 +314,8 @@ def as_answer(value, name: str) -> str | list[str]:
         value = accepted
     if isinstance(value, list) and all(isinstance(item, dict) and "text" in {*item} <= SPAN for item in value):
         value = [item["text"] for item in value]  # SQuAD's own files
+    if is_matrix(value):
+        return json.dumps(value)
     if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
         texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
         value = list(dict.fromkeys(texts)) or ""

@@ -6,7 +6,9 @@ import datetime
 import decimal
 import json
 import math
+import re
 
+from parts.data.rows import unique
 from parts.foundation.messages import RowFlaw, UserError
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
@@ -55,11 +57,7 @@ def shown(value) -> str:
 
 def plain_text(text: str) -> bool:
     """Whether UTF-8 can hold the text, which half a surrogate pair it cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
@@ -99,9 +97,9 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
 
 
 def json_or_literal(text: str):
-    """The value of JSON text, or of a Python literal, which is parsed and never run; ValueError for others."""
+    """The value of JSON text, or of a Python literal, never run; ValueError for others, RowFlaw for a key twice."""
     with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     try:
         return as_plain(ast.literal_eval(text.strip()), any_size=True)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:

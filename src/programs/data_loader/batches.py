@@ -1,10 +1,9 @@
-"""Batches of prompts: padded on the left, shuffled anew in each epoch, resumed where they stopped."""
+"""Batches of prompts: padded on the left, reshuffled in each epoch, resumable."""
 
 import itertools
 import random
 from collections.abc import Iterator
 
-from parts.data.chat import chat_ids
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
 from parts.networks.batches import left_pad
@@ -14,10 +13,8 @@ from programs.data_loader.row_reader import RowReader, Settings, digest, load_ro
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
-    if tokenizer.chat_template:
-        tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-        return chat_ids(tokenizer, row["prompt"], tools=tools)
-    return encode_prompt(tokenizer, row["prompt"])
+    tools = row.get("tools") if isinstance(row.get("tools"), list) else None
+    return encode_prompt(tokenizer, row["prompt"], tools=tools)
 
 
 class Collator:

@@ -5,6 +5,7 @@ import random
 import re
 import shlex
 import string
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parts.data.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
@@ -107,10 +108,10 @@ def from_value(name: str, value) -> Choices | None:
     return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
-def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
+def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
     """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
 
-    `first` is what numbers of choices count from in this file, None where no row shows it.
+    `first` is what numbers count from in this file; in the columns `as_texts` they are texts of choices.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -122,26 +123,43 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for name, value in picks:
         number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+        number = None if name in as_texts else number
         start = choices.first if first is None else first
         if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
             start = 0  # as an index counts
         if number is not None and start is None:
             got = f"{number}; no row shows whether numbers count from 0 or from 1"
             raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+        if number is not None and len(same) == 1:  # a number that is a choice's text, if another column agrees
+            if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
+                return name, same[0], False
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
         if place in range(count):
-            return name, place, first is None and 0 < number < count
+            agree = any(places_of(str(other).strip(), choices.texts) == [place] for _, other in picks)
+            return name, place, first is None and 0 < number < count and not agree
         if len(same) == 1:
             return name, same[0], False
-    numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
+    counts = not choices.labels and not as_texts.issuperset(name for name, _ in picks)
+    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
     expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
     if picks:
         raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
     filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
+
+
+def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
+    """The columns that name another choice than the one taken: its label, letter or text, or another number."""
+    number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
+    others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
+    texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
+    if number is None or taken in texts:
+        return others
+    numbers = {name: as_number(value, choices) for name, value in picks if name not in (*texts, *as_texts)}
+    return others + [name for name, other in numbers.items() if other not in (None, number, place)]
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
@@ -186,17 +204,19 @@ def as_number(value, choices: Choices) -> int | None:
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
 
 
-def first_number(row: dict) -> int | None:
-    """What a row shows of how its file counts choices: 0 or 1, or None where its number may be either."""
+def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
+    """(column, what numbers of choices count from in it: 0 or 1, None where they are texts) as a row shows it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
-        picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
-        if any(named_place(value, choices) is not None for value in picks):
-            return None
-        free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
-        numbers = [as_number(value, choices) for value in free]
-        return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
-    return None
+        picks = picks_of(row, choices) if choices and choices.right is None else []
+        if any(named_place(value, choices) is not None for _, value in picks):
+            return
+        for name, value in picks:
+            number, is_text = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+            if is_text and (number or 0) > len(choices.texts):
+                yield name, None
+            elif not is_text and number in (0, len(choices.texts)):
+                yield name, min(number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:

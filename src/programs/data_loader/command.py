@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from parts.data.held_out import asked_words
+from parts.data.held_out import asked_words, of_swapped
 from parts.data.question_parts import odd_answers
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError, need, say, tell
@@ -47,10 +47,8 @@ FLAGS = {  # name: (help, what argparse gets)
 }
 REMOVED = {
     "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
-    "delimiter": "a file with commas between its columns, where the separator is not told from it",
+    "delimiter": "a file with commas between its columns, if its separator cannot be detected",
     "plot": "--inspect, which prints percentiles of the lengths",
-    "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
-    "max_bytes": "unpacking the file first",
 }
 
 
@@ -112,8 +110,8 @@ def open_tokenizer(name: str):
         raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 
 
-def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str, list[int]]]:
-    """(path, split name, numbers of rows in their order) of each output; `asked` are digests of what rows ask."""
+def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
+    """(path, split name, numbers of rows in their order) of each output; `asked` is what rows ask."""
     order = list(range(len(rows)))
     if args.shuffle is not None:
         random.Random(args.shuffle).shuffle(order)
@@ -124,13 +122,15 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
     if len(chosen) != size:
         say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
+    if swapped := of_swapped([asked[i] for i in held], {asked[i] for i in rest}):
+        say(f"warning: {len(held)} rows are held out{swapped}")
     return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
     outputs, target = [], args.target
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
-    asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
+    asked = [asked_words(row["prompt"]) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
             kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
@@ -213,7 +213,11 @@ def run_command(args) -> int:
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
-    lines = odd_answers("answer", [row["answer"] for row in rows if "answer" in row])
+    answered = [row for row in rows if "answer" in row]
+    lines = odd_answers("answer", [row["answer"] for row in answered], [row["prompt"] for row in answered])
+    pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
+    if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
+        lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
     for line in [*lines, *([collapse] if collapse else [])]:
         say(f"warning: {line}")
     report = {

@@ -1,6 +1,7 @@
 """Forms by name, and which one a row has."""
 
 import functools
+import re
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
@@ -19,7 +20,7 @@ from programs.data_loader.messages import (
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    names = present(row)
+    names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
@@ -34,6 +35,15 @@ def form_of(row: dict) -> str | None:
         if isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
             return "code"  # HumanEval's without entry_point
     return form
+
+
+def is_countdown(row: dict) -> bool:
+    """Whether `target` is a number that an expression of `nums` or `numbers` is to reach: the prompt names it."""
+    if row.get("nums") is not None:
+        return True
+    asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
+    named = re.search(rf"(?<![\d.]){re.escape(str(row['target']))}(?!\.?\d)", asked)
+    return row.get("numbers") is not None and named is not None
 
 
 def present(row: dict) -> tuple[str, ...]:

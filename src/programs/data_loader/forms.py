@@ -8,14 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
-from parts.data.nested_rows import is_dialogue, turns_in
+from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
 from parts.data.question_parts import unread_parts
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
     as_answer,
+    calls_on_stdin,
     check_language,
     check_runnable,
+    function_of,
     gold_of,
     ground_truth,
     joined_tests,
@@ -23,7 +25,7 @@ from programs.data_loader.answers_and_tests import (
     read_tests,
 )
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
-from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
+from programs.data_loader.choices import LETTERS, choices_of, other_picks, right_choice, with_choices
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -56,9 +58,12 @@ class FileFacts:
     mapped: frozenset[str] = frozenset()  # the fields that --map names
     sources: frozenset[str] = frozenset()  # the columns that it takes them from
     first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
+    number_texts: frozenset[str] = frozenset()  # the columns where they are texts of choices instead
 
 
 NO_FACTS = FileFacts()
+LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # said where half of the rows are so
 
 
 class Shape:
@@ -70,7 +75,6 @@ class Shape:
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
         self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
-        self.is_dialogue = False  # whether the prompt is one, as one text
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
@@ -107,9 +111,10 @@ class Shape:
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
-        system = self.name(["system", "system_prompt"])
-        self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
-        self.is_dialogue = is_dialogue(value)
+        self.set_prompt(value, name)
+        if is_dialogue(value):
+            what = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
+            self.notes.append(f"{what}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -118,12 +123,23 @@ class Shape:
                 self.used.update(self.choices.columns)
                 self.out["choices"] = self.choices.texts
 
+    def set_prompt(self, value, name: str) -> None:
+        """Fill in the messages of the prompt; a column `system` goes before those without a system message."""
+        system = self.name(["system", "system_prompt"])
+        self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
+        if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
+            self.used.add(system)
+
     def add_passages(self, all_columns: bool) -> None:
         """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
         message, mapped = self.out["prompt"][-1], self.facts.mapped
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
+        unpacked = (
+            name for name, text in passages.items() if self.row[name] != text and isinstance(self.row[name], str)
+        )
+        self.notes += [f"rows have documents as JSON in {name}, which are text in the prompt" for name in unpacked]
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -137,6 +153,8 @@ class Shape:
         if name == "solution" and gold is None and not names_value(text):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
         self.out["answer"] = text if gold is None else gold
+        if "####" not in text and len({*re.findall(r"\\boxed\{([^{}]+)\}", text)}) > 1:
+            self.notes.append(f"rows have several boxes in {name}, of which the last one is taken")
         if name == "solution" and gold is None:
             self.out[name] = text  # TRL's rewards read it
         if gold is not None and not BARE_MARK.fullmatch(text.strip()):
@@ -163,6 +181,13 @@ class Shape:
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
             self.notes.append("prompts have a Markdown image, which a text model cannot see")
+        asked = out["prompt"][-1]["content"]
+        if holds_answer(f"{asked} …"):
+            self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
+        if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+            self.notes.append(LETTER_ALONE)
+        if re.search("Ã[\xa1-\xbf]|â€.", asked):
+            self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -187,11 +212,14 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [name for name in rest if isinstance(rest[name], str | int | list)]
+                self.untaken = [n for n in rest if isinstance(rest[n], str | int | list) or n in ANSWER_KEYS]
+                inner = ((n, key) for n in rest if isinstance(rest[n], dict) for key in ANSWER_KEYS if key in rest[n])
+                self.untaken += map(".".join, inner)
         return out
 
 
@@ -238,6 +266,9 @@ def as_math(shape: Shape) -> None:
         shape.out["answer_text" if row.get("solution") is not None else "solution"] = row["answer"]
     else:
         shape.gold(names[0])
+        taken, others = str(shape.out.get("answer")), [name for name in names[1:] if name != "solution"]
+        others = [name for name in others if str(gold_of(str(row[name])) or row[name]).strip() != taken]
+        shape.notes += [f"rows have another gold answer in {name}; {names[0]} is taken" for name in others]
 
 
 def is_short(value) -> bool:
@@ -252,7 +283,10 @@ def as_choices(shape: Shape) -> None:
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
-    name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
+    facts = shape.facts
+    name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
+    others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
+    shape.notes += [f"rows name another choice in {other}; {name} is taken" for other in others]
     if is_open and len(shape.choices.columns) == 1:
         shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     shape.used.add(name)
@@ -263,8 +297,8 @@ def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
     name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
-    if not marks_answer(shape.row[name]):
-        text = as_answer(shape.row[name], name)
+    text = as_answer(shape.row[name], name)
+    if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
 
 
@@ -286,7 +320,7 @@ def as_code(shape: Shape) -> None:
     if row.get("setup") is not None:
         return
     if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
@@ -313,19 +347,14 @@ def as_conversation(shape: Shape) -> None:
     name, value = shape.take(CHAT_KEYS, "messages")
     shape.used.add("prompt")  # the first turn, where both are there
     messages = read_messages(without_placeholder(value), name)
-    system = shape.name(["system", "system_prompt"])
-    if system and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": as_answer(shape.take([system], "")[1], system)}, *messages]
     check_order(messages, name)
-    if messages[-1]["role"] == "assistant":
-        shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
-    else:
-        shape.out["prompt"] = messages
-        gold = shape.name(GOLD_KEYS[1:])  # as Tulu 3's sets for verifiable rewards have it
-        if gold and shape.row.get("answer") is None:
-            shape.gold(gold)
-    shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
+    reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
+    shape.set_prompt(messages, name)
     shape.add_passages(False)
+    if reply:
+        shape.out["completion"] = reply
+    elif shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+        shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
 
 
 def as_preferences(shape: Shape) -> None:

@@ -1,20 +1,25 @@
 """Chat messages, the names of columns, passages that a question is about, and media, which are refused."""
 
+import contextlib
 import re
 
 from parts.data.nested_rows import holds_answer
 from parts.data.question_parts import (
+    MARKS,
     MEDIA,
     READ_FIRST,
+    SHORT_NOTES,
     head_of,
     is_empty,
     is_media,
     names_part,
+    placeholder_in,
     squeezed,
     texts_in,
     words_in,
 )
-from programs.data_loader.bad_rows import BadRow, shown
+from parts.foundation.messages import RowFlaw
+from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
 
 PROMPT_KEYS = (
     *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
@@ -43,9 +48,6 @@ ROLES = {
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-PLACE = r"(<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>)"
-MARKS = re.compile(PLACE)
-PLACED = re.compile(rf"^\s*{PLACE}|{PLACE}\s*$", re.MULTILINE)  # at an end of a line: not a word of the text
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
@@ -56,7 +58,9 @@ MAY_FOLLOW = {
     "tool": ("assistant", "tool"),
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
+WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
+DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
@@ -176,8 +180,8 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
     if name := media_column(row, text):
         advice = f"leaving out the row, or --drop {name} if the text does not need it"
         raise BadRow(name, shown(row[name]), expected, advice)
-    if place := PLACED.search(text):
-        raise BadRow("prompt", f"an image placeholder, {shown(place[0].strip())}", expected, "--on_bad skip")
+    if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
+        raise BadRow("prompt", f"an image placeholder, {shown(place)}", expected, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 
@@ -208,21 +212,34 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
         passages = longer
     for name in passages:
-        text = passage(row[name], name)
+        text = passage(row[name], name, "json" in question.lower())
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
+        if name in SHORT_NOTES and name not in mapped and is_note(text or "", name):
+            continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
 
 
-def passage(value, name: str) -> str | None:
+def is_note(text: str, name: str) -> bool:
+    """Whether a text of one or two words names a puzzle (zebra, easy) or draws a grid, and states nothing."""
+    said = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
+    return len(said) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
+
+
+def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
+        with contextlib.suppress(ValueError, RowFlaw):
+            parts = json_or_literal(value)
+            text = passage(parts, name) if is_documents(parts) else None
+            return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):
-        if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
+        if all(map(is_titled, value)):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
@@ -231,11 +248,22 @@ def passage(value, name: str) -> str | None:
     return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
+def is_titled(pair) -> bool:
+    """Whether a value is [title, sentences]."""
+    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
+
+
+def is_documents(items: list) -> bool:
+    """Whether values are documents, and nothing that their text would leave out."""
+    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
+
+
 def document(value) -> str | None:
     """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
-    header, rows, title = value.get("header"), value.get("rows"), value.get("title", "")
+    header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
+    title = value.get("title", "")
     if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
         return table([header, *rows])
     text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)

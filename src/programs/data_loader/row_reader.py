@@ -17,9 +17,9 @@ from parts.data.question_parts import is_media, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, shown
-from programs.data_loader.choices import first_number
+from programs.data_loader.choices import shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
-from programs.data_loader.forms import FileFacts, marks_answer
+from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
@@ -147,7 +147,6 @@ class RowReader:
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
         self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
-        self.dialogues = 0
 
     @property
     def kind(self) -> str:
@@ -196,7 +195,6 @@ class RowReader:
         self.no_answer += bool(shape.untaken)
         self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
-        self.dialogues += shape.is_dialogue
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -230,17 +228,18 @@ class RowReader:
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
                 if "choices" in (form, settings.kind):
-                    numbers.add(first_number(row))
+                    numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
-        self.facts = FileFacts(frozenset(settings.mapping), sources, min(numbers - {None}, default=None))
+        texts = frozenset(name for name, start in numbers if start is None)
+        start = min((start for name, start in numbers if name not in texts), default=None)
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # of equals the one with answers
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
-            why = (
-                f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
-            )
+            names = ", ".join(fields.get(form, [])[:8])
+            why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
             why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
@@ -263,14 +262,11 @@ class RowReader:
             before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.dialogues:
-            got = f"{self.dialogues} of {read} prompts are dialogues in one text (User: … Assistant: …)"
-            say(f"warning: {got}, read as one user turn; try a column `messages` that lists the turns")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
             say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
         for text, count in self.notes.items():
-            if count:
+            if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
 
 

@@ -87,7 +87,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 def check_out(path: Path, target: str) -> None:
     """Raise UserError unless something can be written there."""
     need(target in TARGETS, f"got the target {target!r}; expected one of {', '.join(TARGETS)}")
-    need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name in .jsonl or .parquet")
+    need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name ending in .jsonl or .parquet")
     need(path.parent.is_dir(), f"got the output {path}; expected a folder that exists; try mkdir -p {path.parent}")
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
@@ -210,12 +210,9 @@ def split_size(text: str, count: int) -> tuple[str, int]:
     return name, number
 
 
-def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts at random: `size` of them, or fewer where prompts have several rows.
-
-    `prompts` has a digest of each row's `asked_words`.
-    """
-    groups: dict[bytes, list[int]] = {}
+def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
+    """Rows to hold out, whole prompts (`asked_words`) at random: `size` of them, or fewer to keep prompts whole."""
+    groups: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"

@@ -19,7 +19,9 @@ from parts.networks.models import (
     Models,
     attention_choice,
     autocast,
+    base_of,
     compute_dtype,
+    ending_ids,
     load_error,
     load_pretrained,
     merged,
@@ -125,14 +127,13 @@ class LocalModel:
         started = time.perf_counter()
         self.model, self.tokenizer, commit = self.load(source)
         self.parameters = sum(p.numel() for p in self.model.parameters())
-        folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
-        self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
+        sources = dict.fromkeys([source, base_of(source, config.base_model)])  # an adapter's base may change under it
+        self.hash = "-".join(fingerprint(x) if Path(x).is_dir() else f"{x}@{commit}" for x in sources)
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
         limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
         limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
         self.max_length = next(int(x) for x in limits if x)
-        ends = self.model.generation_config.eos_token_id
-        self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
+        self.eos_ids = ending_ids(self.model.generation_config.eos_token_id, self.tokenizer)
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)

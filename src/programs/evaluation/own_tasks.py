@@ -18,8 +18,8 @@ from parts.environments.play_setup import (
     score_talks,
     score_weights,
 )
+from parts.evaluating.paired_tests import Values
 from parts.foundation.messages import need
-from parts.reading.paired_tests import Values
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out

@@ -10,9 +10,9 @@ from pathlib import Path
 from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
 from parts.data.prompts import encode_text
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.processes import dealt, gather_rows
+from parts.foundation.processes import dealt, gather_rows, world
 from parts.rewards.user_code import user_text
-from programs.evaluation.rows import given_texts, ranks
+from programs.evaluation.rows import given_texts
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 
@@ -160,9 +160,9 @@ class ResultCache:
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(folder.glob(f"{kind}-{name}.*.jsonl")):
             self.read(path)
-        if ranks()[1] > 1:
+        if world()[1] > 1:
             gather_rows([None])  # all have read before one writes
-        self.file = (folder / f"{kind}-{name}.{ranks()[0]}.jsonl").open("a", encoding="utf-8")
+        self.file = (folder / f"{kind}-{name}.{world()[0]}.jsonl").open("a", encoding="utf-8")
         if self.file.tell():
             self.file.write("\n")  # ends a line that a kill cut short
 
@@ -188,7 +188,7 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     """(outputs of all requests in order, how many came from the cache); shared out over the processes."""
     from tqdm import tqdm
 
-    cache, (rank, size) = ResultCache(config, model, kind), ranks()
+    cache, (rank, size) = ResultCache(config, model, kind), world()
     keys = [r.key() for r in requests]
     waiting = {key: r for key, r in zip(keys, requests, strict=True) if key not in cache.rows}
     reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())

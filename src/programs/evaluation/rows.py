@@ -1,4 +1,4 @@
-"""Rows: reading and checking them, those that the model was trained on, and the scripts that read what this cannot."""
+"""Rows: reading and checking them, those that the model was trained on, files that other scripts must read."""
 
 import importlib.util
 import json
@@ -12,14 +12,8 @@ from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, read_rows
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.processes import world
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
-
-
-def ranks() -> tuple[int, int]:
-    """`world()` without importing torch for it."""
-    return world() if "torch" in sys.modules else (0, 1)
 
 
 def sibling(name: str):
@@ -81,12 +75,18 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{task.source}, row {number}: {error}") from None
+    try:
+        task.decide(rows, first)
+    except UserError as error:
+        raise UserError(f"{task.source}, {error}") from None
     if task.asks:
-        read = [row.keys() - task.unused(row).keys() for row in rows]
-        warn_odd_answers(
-            task.source, [{name: row[name] for name in names} for row, names in zip(rows, read, strict=True)]
-        )
-        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
+        asked = [(task.unused(row), task.question(row)) for row in rows]
+        read = [
+            {name: row[name] for name in row if name not in unused}
+            for row, (unused, _) in zip(rows, asked, strict=True)
+        ]
+        warn_odd_answers(task.source, read, [prompt for _, prompt in asked])
+        warn_unread(task.source, asked)
     return rows, shots
 
 

@@ -9,15 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+from parts.evaluating.evaluation_results import compare_reports, read_report
+from parts.evaluating.paired_tests import summarize
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
-from parts.reading.evaluation_results import compare_reports, read_report
-from parts.reading.paired_tests import summarize
+from parts.foundation.processes import world
 from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.models import open_models
 from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
-from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
+from programs.evaluation.rows import count_trained, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
 from programs.evaluation.settings import Config, check_choices, parse_config
 from programs.evaluation.tasks import Code, Generation, Math, Task
@@ -44,7 +45,7 @@ def answered(config: Config, task: Task, model, rows: list[dict], shots: list[di
     outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
     parts = iter(outputs)
     grouped = [[next(parts) for _ in group] for group in nested]
-    records = task.score(rows, grouped) if ranks()[0] == 0 else []
+    records = task.score(rows, grouped) if world()[0] == 0 else []
     return rows, prompts, records, {"prompts_cut": cut, "from_cache": reused}
 
 
@@ -52,7 +53,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
     """(results of one task, its samples); nothing on other processes than the first."""
     done = task.play(model, rows) if task.plays else answered(config, task, model, rows, shots)
     rows, prompts, records, counts = done
-    if ranks()[0] != 0:
+    if world()[0] != 0:
         return {}, []
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
     named, values = prompts if config.completion_column else rows, task.values_of(records)
@@ -94,7 +95,7 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
     report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
     report |= {"tasks": results}
-    if ranks()[0] == 0:
+    if world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
@@ -161,7 +162,7 @@ def run(config: Config) -> int:
     for model in open_models(config):
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
-    if ranks()[0] == 0:
+    if world()[0] == 0:
         if len(reports) == 2:
             print_comparison(*reports, config)
         tell(f"report {folder}")

@@ -5,8 +5,9 @@ import re
 from typing import ClassVar
 
 from parts.data.prompts import encode_text
+from parts.data.rows import check_unicode
+from parts.evaluating.paired_tests import Values
 from parts.foundation.messages import need
-from parts.reading.paired_tests import Values
 from programs.evaluation.tasks import Task
 
 CHOICE_COLUMNS = ("choices", "options", "endings")
@@ -48,6 +49,7 @@ class Perplexity(Task):
         names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
         text = self.require(row, names)
         need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")
+        check_unicode(text)
         return text
 
     def check_row(self, row):
@@ -75,6 +77,18 @@ class Perplexity(Task):
         return perplexities | {"bits_per_byte": bits}
 
 
+def readings(gold, choices: list[str]) -> dict[str, int]:
+    """The choice that an answer without a label may mean, by each reading: its text or its position.
+
+    Returns {reading: index}.
+    """
+    place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+    if isinstance(gold, str):
+        place = int(gold) if gold.isdecimal() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+    indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+    return {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+
+
 class MultipleChoice(Task):
     """The most likely of the choices."""
 
@@ -84,8 +98,10 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one."""
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
+
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
         choices, labels = self.require(row, CHOICE_COLUMNS), None
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
@@ -96,14 +112,27 @@ class MultipleChoice(Task):
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
-            return choices, labels.index(gold)
-        if isinstance(gold, str) and gold in choices:
-            return choices, choices.index(gold)
-        if isinstance(gold, str):
-            gold = int(gold) if gold.isdigit() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
-        valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
-        need(valid, f"got answer {gold!r} for {len(choices)} choices; expected an index from 0, a letter, or the text")
-        return choices, gold
+            return choices, {"text": labels.index(gold), "place": labels.index(gold)}
+        indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, rows, first):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for row in rows]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        texts, gold = self.choices_and_readings(rows[unsure])[0], self.require(rows[unsure], GOLD_COLUMNS)
+        got = f"row {first + unsure}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
         return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}

@@ -27,7 +27,7 @@ class Config(BaseConfig):
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file with worked examples, its first rows (default: --data, less these rows)")
+    fewshot_data: str = setting("", "file whose first rows are the worked examples (default: --data, less these rows)")
     chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file with it")
@@ -44,7 +44,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
+        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -65,7 +65,7 @@ class Config(BaseConfig):
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
-        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+        "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")

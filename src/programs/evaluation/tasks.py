@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
 from parts.data.rows import check_prompt
+from parts.evaluating.paired_tests import Values
 from parts.foundation.messages import UserError, need, suggest
-from parts.reading.paired_tests import Values
 from parts.rewards.user_code import user_text
 from programs.evaluation.rows import PROMPT_COLUMNS, first_of, sibling
 from programs.evaluation.settings import Config
@@ -131,6 +131,9 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
+    def decide(self, rows: list[dict], first: int) -> None:
+        """Settle what holds for all rows, whose first has this number; UserError where it cannot be."""
+
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
 
@@ -180,13 +183,14 @@ def mean_values(records: list[list[dict]], directions: dict | None = None) -> di
 
 
 def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
-    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples; None of fewer than k usable."""
     values = {f"pass@{k}": [] for k in ks}
     for outs in records:
         passed = [r["metrics"].get(metric) for r in outs]
         usable = [x for x in passed if x is not None]
         for k in ks:
-            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+            too_few = len(usable) < k <= len(outs) or not usable
+            values[f"pass@{k}"].append(None if too_few else pass_at_k(len(usable), int(sum(usable)), k))
     return {name: Values(x) for name, x in values.items()}
 
 
@@ -241,7 +245,7 @@ class Math(Task):
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
         extracted = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
         metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in extracted.items()}
-        verified, answer = grader.math_score(text, gold), grader.final_answer(text)
+        verified, answer = grader.math_score(text, gold, user_text(self.prompt(row))), grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
         reason += " (cut off)" * (out["finish"] == "length")
@@ -295,7 +299,6 @@ class Code(Task):
 
     def record(self, verdict, job: dict) -> dict:
         """The record of one program; tests that cannot be used do not count."""
-        usable = verdict.status not in ("no_tests", "invalid_tests")
-        passed = float(verdict.all_passed) if usable else None
+        passed = float(verdict.all_passed) if verdict.usable else None
         reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}

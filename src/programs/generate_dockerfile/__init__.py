@@ -10,13 +10,13 @@
     nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
 The versions come from one table, each row with its date and source (--list prints it). A CUDA version without a row is
-refused. Beside the Dockerfile stands its .dockerignore; existing files stay as they are unless --force is given.
+refused. A .dockerignore is written beside the Dockerfile; existing files stay unchanged without --force.
 
 In the image: pinned packages in layers ordered by how often they change, cache mounts, an ordinary user, a health check
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.
 
-Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside of verl's image, which
-compile for hours; other versions than those of the table: edit the written file.
+Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside verl's image, because they
+compile for hours; versions that are not in the table: edit the written file.
 
     python scripts/generate_dockerfile.py --cuda cpu
     python scripts/generate_dockerfile.py --style trl --compose --devcontainer --output docker/Dockerfile

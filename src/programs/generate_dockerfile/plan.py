@@ -1,4 +1,4 @@
-"""What an image holds: a row of the table of versions that fit together, and further packages."""
+"""Contents of an image: a row of the table of compatible versions, and further packages."""
 
 import re
 import tomllib

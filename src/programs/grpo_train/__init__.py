@@ -20,7 +20,7 @@ that speak before the model loads, greedy held-out evaluation, metrics and sampl
 survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
-rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
 
 Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 

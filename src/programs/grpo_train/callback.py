@@ -1,4 +1,4 @@
-"""Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs under our names, stopping."""
+"""Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs under our names, stopping."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from parts.foundation.processes import (
 )
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
 from parts.running.output_folder import check_folder, follow_umask, write_folder
-from parts.running.progress import RunLog, is_due, is_sampled
+from parts.running.progress import is_due, is_sampled
 from parts.running.summary import EXAMPLES
 from programs.grpo_train.colocated import judge_logprobs
 from programs.grpo_train.data import BatchPlan
@@ -114,16 +114,6 @@ def our_metrics(logs: dict) -> dict:
     names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
     ours = (key for key, name in names.items() if name != key and logs[key] is not None)
     return {names[key]: logs[key] for key in ours}
-
-
-class TrlLog(RunLog):
-    """The log of TRL's run."""
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar to a step, with the reward beside it."""
-        if "reward/mean" in metrics:
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-        self.bar.update(step - self.bar.n)
 
 
 class GrpoRun:
@@ -275,7 +265,7 @@ class GrpoRun:
         self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
-            raise RewardError(f"{got}; expected numbers; try another look at the columns that it reads")
+            raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
 def make_callback(run: GrpoRun):

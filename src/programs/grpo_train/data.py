@@ -6,21 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.chat import template_settings
-from parts.data.prompts import load_prompts
 from parts.foundation.messages import UserError, need
 from parts.networks.models import attention_choice, open_tokenizer, precision_on
 from programs.grpo_train.settings import Config, trainer_fields
-
-TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
-
-
-def load_task(config: Config, tokenizer, source: str) -> list[dict]:
-    """Rows of `load_prompts`, without the columns that TRL gives a reward itself."""
-    rows = load_prompts(config, tokenizer, source)
-    for row in rows:
-        for name in TRL_EXTRAS:
-            row["columns"].pop(name, None)
-    return rows
 
 
 def left_tokenizer(config: Config):

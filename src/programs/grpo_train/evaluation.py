@@ -17,10 +17,10 @@ from parts.environments.play_setup import (
     pays,
     pieces,
 )
+from parts.evaluating.paired_tests import accuracy_figures
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import gather_rows, world
-from parts.networks.models import base_of, generation_settings
-from parts.reading.paired_tests import accuracy_figures
+from parts.rewards.rewards import known_scores
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
@@ -38,12 +38,6 @@ def let_environments_score(config: Config, environments: Environments, scorer: S
     for stage in stages:
         stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
     scorer.enter(stages[0])
-
-
-def end_ids_of(config: Config, tokenizer) -> list[int]:
-    """The tokens that end an answer, as TRL has them, without the weights."""
-    ids = generation_settings(base_of(config.model)).eos_token_id
-    return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
 def check_sampling_apart(trainer) -> None:
@@ -190,7 +184,9 @@ def evaluate(
     for name in goal.weights:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    metrics |= accuracy_figures(samples) | {"eval/score": statistics.fmean(s["score"] for s in samples)}
+    metrics |= accuracy_figures(samples)
+    if scores := known_scores(samples):
+        metrics["eval/score"] = statistics.fmean(scores)
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
     metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if setup:

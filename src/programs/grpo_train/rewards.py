@@ -20,8 +20,9 @@ from parts.rewards.rewards import (
     scored_batch,
 )
 from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
-from programs.grpo_train.data import TRL_EXTRAS
 from programs.grpo_train.settings import Config
+
+TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
 @dataclass
@@ -208,7 +209,7 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
-        raise UserError(f"got a reward whose state_dict is no JSON ({error}); expected numbers, text, lists") from error
+        raise UserError(f"got a state_dict that is not JSON ({error}); expected numbers, text, lists") from error
     scorer.enter(stages[0])
     return scorer, stages
 

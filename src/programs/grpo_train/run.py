@@ -1,4 +1,4 @@
-"""What is loaded and checked before the first step, --dry_run, the run, and the command line."""
+"""Loading and checks before the first step, --dry_run, the run, and the command line."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
 from parts.learning.idle_settings import say_idle
-from parts.networks.models import settle_model, shaped_network
+from parts.networks.models import base_of, ending_ids, generation_settings, settle_model, shaped_network
 from parts.running.fit import (
     LOADING,
     SAMPLING,
@@ -45,12 +45,12 @@ from parts.running.memory import (
     trl_head,
 )
 from parts.running.output_folder import make_folder, write_settings
-from parts.running.progress import seed_generators
+from parts.running.progress import RunLog, seed_generators
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
-from programs.grpo_train.callback import GrpoRun, TrlLog, export_final, resume_point
-from programs.grpo_train.data import BatchPlan, left_tokenizer, load_task, plan_batches, trl_config, trl_settings
-from programs.grpo_train.evaluation import end_ids_of, let_environments_score
+from programs.grpo_train.callback import GrpoRun, export_final, resume_point
+from programs.grpo_train.data import BatchPlan, left_tokenizer, plan_batches, trl_config, trl_settings
+from programs.grpo_train.evaluation import let_environments_score
 from programs.grpo_train.rewards import Scorer, Stage, load_stages
 from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
 from programs.grpo_train.trainer import make_trainer
@@ -98,7 +98,7 @@ def prepare_run(config: Config) -> Prepared:
     environments = load_environments(config.environment) if config.environment else None
     if environments:
         check_chat_template(config, tokenizer)
-    rows, held_out = load_splits(config, tokenizer, load_task)
+    rows, held_out = load_splits(config, tokenizer)
     scorer, stages = load_stages(config, rows)
     if environments:
         let_environments_score(config, environments, scorer, stages)
@@ -106,7 +106,8 @@ def prepare_run(config: Config) -> Prepared:
         scorer.check_columns(row)
     if environments:
         check_environment_rows(environments, rows + held_out)
-        setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+        ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
+        setup = make_play_setup(config, tokenizer, ends, environments)
         sources = ((rows, config.data), (held_out, "held-out prompts"))
         rows, held_out = (playable_rows(config, setup, of, name, "max_prompt_length") for of, name in sources)
         scorer.rows = rows
@@ -239,7 +240,7 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    run.log, run.stop = TrlLog(config, start, plan.steps, report_to=[]), StopRequest()
+    run.log, run.stop = RunLog(config, start, plan.steps, report_to=[]), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -250,7 +251,7 @@ def train(config: Config) -> int:
         run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
-            say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
+            say(f"stopped by signal {run.signum} after step {step}; continue with --resume")
             return 128 + run.signum
         summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
@@ -274,7 +275,7 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            say(f"saved step {step}; mend the fault and go on with --resume")
+            say(f"saved step {step}; fix the fault and continue with --resume")
         raise
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost

@@ -1,4 +1,4 @@
-"""Settings under TRL's names, profiles, and what contradicts what."""
+"""Settings under TRL's names, profiles, and contradictions between settings."""
 
 import dataclasses
 import importlib.util
@@ -32,13 +32,13 @@ class Config(TrainerSettings):
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
-    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
-    stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
-    environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
+    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
+    environment: str = setting("", "FILE.py:Class for several turns, whose methods are tools or which replies")
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
     tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
@@ -56,7 +56,7 @@ class Config(TrainerSettings):
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
-    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory, colocate", positive=True, free=True)
+    vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
@@ -68,19 +68,19 @@ class Config(TrainerSettings):
     epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
-    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
+    mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
-    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
+    optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     dtype: str = setting(
-        "", "of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
+        "", "dtype of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
     )
-    use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")

@@ -1,4 +1,4 @@
-"""TRL's trainer, with the weights, prompts and sampler that a run here has."""
+"""TRL's trainer with this bundle's weights, prompts and sampler."""
 
 from types import SimpleNamespace
 

@@ -3,16 +3,16 @@
 # requires-python = ">=3.11"
 # dependencies = ["math-verify[antlr4_13_2]>=0.8,<1"]
 # ///
-"""Grade mathematical answers: the final answer of a completion against a gold answer, bounded in time always.
+"""Grade mathematical answers: the final answer of a completion against a gold answer, always within a time limit.
 
-Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
-(integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of
-0.25 s a comparison and 1 s an item hold in threads and in async code. The worker needs about 2 s of processor time to
-start; it starts beside the first item, and the first one that needs it waits for it.
+Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points. The rest (integrals,
+sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s a
+comparison and 1 s an item hold in threads and in async code. The worker takes about 2 s of processor time to start; it
+starts with the first item, and the first item that needs it waits.
 Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
 
-What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
-but an answer. Two different final answers, a box that is cut off, and lists of guesses pay nothing.
+What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is nothing but
+an answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
 
 Deliberately left out: taking the last number of a text for its answer, which pays for repeating the prompt.
 

@@ -6,30 +6,11 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from parts.data.answer_marks import is_heading, marked_gold
-from parts.rewards.stated_answers import HEDGE, corrected, has_mark, marks, without_words
+from parts.data.answer_marks import boxes_in, is_heading, marked_gold
+from parts.data.stated_answers import HEDGE, corrected, has_mark, marks, without_words
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
-
-
-def _boxes(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
-    while m := re.compile(r"\\(?:boxed|fbox)(?![a-z])\s*(?:\{|([\w-]+)|)").search(text, at):
-        depth, at = 1, m.end()
-        if not m[0].endswith("{"):
-            found.append(m[1] or "")
-            continue
-        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, at):
-            depth += (brace[0] == "{") - (brace[0] == "}")
-            if not depth:
-                break
-        if depth:
-            return None
-        found.append(text[at : brace.start()])
-        at = brace.end()
-    return found
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -45,16 +26,16 @@ def _statement(text: str, m: re.Match) -> str:
 def final_answer(text: str) -> str | None:
     """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
 
-    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
+    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
     tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
-    boxes = _boxes(tail)
+    boxes = boxes_in(tail)
     cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
-    tagged = [part for part in tags[2::4] if not _boxes(part) and not has_mark(part)]
+    tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     said = itertools.islice(marks(tail), 500)
@@ -78,10 +59,11 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal, perhaps with a reason behind it; a sum to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason after it; a sum to be worked out may be the prompt's."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
-    sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"(?<=\d) ?[A-Za-z].*", "", sums) if value.unit else sums  # cm^2
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
         return None
     if value.kind == "num" and isinstance(value.data[0], Fraction):
@@ -96,7 +78,7 @@ def gold_answer(gold: Any) -> str | None:
     if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
         return None
     text = str(gold).strip()
-    boxes = _boxes(text)
+    boxes = boxes_in(text)
     if boxes is None:
         return None
     return (boxes[-1] if boxes else marked_gold(text)) or None
@@ -126,6 +108,9 @@ def _is_result(side: str, has_unit: bool, task: str) -> bool:
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 
 
+_FORM = re.compile(
+    r"(?i)\b(?:prime|factor(?!s? of)|as (?:an? )?(?:product|power)|powers? of\b|scientific|exponent|standard form)"
+)
 _SLASH = re.compile(r"\\frac\{((?:[^{}+-]|\{[^{}]*\})+)\}\{(\w+|√\{\w+\})\}")
 
 
@@ -162,6 +147,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     else:
         plain, gold, value = _bare(answer), _bare(expected), _value(answer)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
+        if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
+            expression = _FORM.search(prompt)
         forms = [*_orders(plain)] if expression else []
     if gold in forms:
         return False

@@ -7,7 +7,8 @@ import re
 import sys
 from typing import Any
 
-from parts.rewards.stated_answers import without_words
+from parts.data.answer_marks import accepted
+from parts.data.stated_answers import without_words
 from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _value
@@ -24,7 +25,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """
     _WORKER.ensure()
     with one_item():
-        scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+        scores = [_score(text, one, prompt) for one in accepted(gold)]
         return max((score for score in scores if score is not None), default=None)
 
 
@@ -38,7 +39,7 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     if equal is False and (short := without_words(answer)) != answer:
         answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
-        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
+        formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
         if not formula and _worked_out(expected, ""):
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])

@@ -4,10 +4,13 @@ import math
 import re
 from fractions import Fraction
 
-from parts.rewards.stated_answers import with_point
+from parts.data.stated_answers import with_euros, with_point
 from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
-from programs.math_grader.vocabulary import _UNITS, _cheap
+from programs.math_grader.vocabulary import _AMOUNT, _OF_ONE_KIND, _UNIT, _UNITS, _cheap
 from programs.math_grader.worker import _WORKER
+
+_RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
+_SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
@@ -82,6 +85,16 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     return False
 
 
+def _span(value: _Value) -> _Value:
+    """A range such as 10-20 kg, a date or a score as a tuple of numbers with the unit; another value as it is."""
+    m = _RANGE.fullmatch(value.src)
+    if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
+        return value
+    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    ends = [_value(sign + with_point(number.strip(f"%{sign}")) + unit) for number in numbers]
+    return _Value("seq", ("(", "-", ends), value.src)
+
+
 def _proportional(p: list, q: list) -> bool:
     """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
     ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
@@ -101,6 +114,9 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
         same = bare or (open_a, close_a) == (open_g, close_g)
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
+    units = {v.unit for v in right}
+    if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
+        return False  # 2, 30 for 2 hours 30 minutes
     left, right = list(left), list(right)
     for x in list(left):
         for y in right:
@@ -115,19 +131,45 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     return True
 
 
+def _is_prose(value: _Value) -> bool:
+    parts = value.data[2] if value.kind == "seq" else value.data if value.kind in ("either", "all") else ()
+    return value.kind in ("text", "bad") or any(map(_is_prose, parts))
+
+
+def _agree(answer: str, gold: str) -> bool:
+    """Whether the texts behind one letter may be one option: not two values, nor texts without a common word or number.
+
+    >>> _agree("It increases", "increases"), _agree("World War 2", "World War 1"), _agree("Babbage", "Darwin")
+    (True, False, False)
+    """
+    if (same := math_equal(answer, gold)) or not (_is_prose(_value(answer)) or _is_prose(_value(gold))):
+        return same is not False
+    texts = (re.sub(r"[{}\\^_'’]|(?<=\d),(?=\d{3})", "", text.casefold()) for text in (answer, gold))
+    left, right = ({*re.findall(r"\d+(?:\.\d+)?(?!\w)|\w+", text)} - _SMALL_WORDS for text in texts)
+    numbers = [{word for word in words if word[0].isdigit()} for words in (left, right)]
+    return not (all(numbers) and numbers[0].isdisjoint(numbers[1])) and (
+        not left.isdisjoint(right) or max(len(left), len(right)) > 8
+    )
+
+
 def math_equal(answer: str, gold: str) -> bool | None:
     """Whether two final answers are the same; None if the gold answer cannot be read.
 
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
-    g, a = _value(gold), _value(answer)
+    g, a = _value(with_euros(gold, answer)), _value(with_euros(answer, gold))
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None
-    if "letter" in (a.kind, g.kind):
-        if a.kind == g.kind:
-            return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
-        a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if a.kind == g.kind == "letter":
+        same = a.data == g.data or (a.data.upper() == g.data and g.data < "K")
+        if not same or a.src == a.data or g.src == g.data:
+            return same
+        return _agree(a.src, g.src)
+    a, g = (_value(v.src) if v.kind == "letter" and v.src != v.data else v for v in (a, g))
+    a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if a.kind != "num" or len(a.data) == 1:  # 10-20 is no difference, 5 - 3 xy is one
+        a, g = (_span(a), span) if (span := _span(g)) != g else (a, g)
     if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
         a = _value(with_point(answer))
     todo: list = []

@@ -4,6 +4,7 @@ import cmath
 import functools
 import itertools
 import math
+import operator
 import re
 import zlib
 from fractions import Fraction
@@ -29,6 +30,8 @@ from programs.math_grader.vocabulary import (
     _is_odd_digit,
     _split,
 )
+
+_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # of a part of an answer
 
 
 class _Refused(Exception):
@@ -99,17 +102,8 @@ class _Reader:
                 value = Fraction(math.factorial(int(value)))
                 continue
             right = self.read(3 if sign == "^" else level)
-            value = (
-                value + right
-                if sign == "+"
-                else value - right
-                if sign == "-"
-                else value / right
-                if sign == "/"
-                else self.power(value, right)
-                if sign == "^"
-                else value * right
-            )
+            known = {"+": operator.add, "-": operator.sub, "/": operator.truediv, "^": self.power}
+            value = known.get(sign, operator.mul)(value, right)
         self.depth -= 1
         return value
 
@@ -255,6 +249,8 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
+            return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
     if len(sides := text.split("≈")) > 1:
         return _rounded(text, sides, down)._replace(src=bare)
@@ -382,23 +378,34 @@ def _value(text: str) -> _Value:
         clean == "R" and re.search(r"\\mathbb|ℝ", text)
     ):
         return _read("(-∞,∞)")
-    if letter := _choice(clean):
-        return _Value("letter", letter, letter)
-    return _read(clean)
+    if choice := _choice(clean):
+        return _Value("letter", *choice)
+    return _read(_with_labels(clean))
 
 
-def _choice(clean: str) -> str | None:
-    """The letter of `C`, `(C)`, `C) 12 apples`; None for (x + 1)^2 and (a)(b), which are expressions."""
+def _with_labels(clean: str) -> str:
+    """Labelled parts with labels in brackets and commas between: `a) 12 b. 5` is `(a) 12, (b) 5`; else the text."""
+    start, *labelled = _LABEL.split(clean)
+    labels, parts = labelled[::2], [re.sub(r"[,;\s]+(?:and)?\s*$", "", part) for part in labelled[1::2]]
+    plain = all(re.search(r"\w", part) and not re.search(r"[-+*/^=]$", part) for part in parts)
+    if start or len(labels) < 2 or len({*labels}) < len(labels) or not plain:
+        return clean
+    return ", ".join(f"({label}) {part}" for label, part in zip(labels, parts, strict=True))
+
+
+def _choice(clean: str) -> tuple[str, str] | None:
+    """The letter of `C`, `(C)`, `C) 12 apples`, and its text or itself; None for (x + 1)^2 and (a)(b): expressions."""
     m = _CHOICE.fullmatch(clean)
     if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
         return None
     rest = (m[4] or "").strip()
     if not rest:
-        return m[2]
+        return m[2], m[2]
     algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
     other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
-    return None if algebra or other or not m[3] or m[2].upper() > "J" else m[2]
+    other = other or (m[2].islower() and re.search(r"(?<![\w(])\(?[a-j](?:\)|[.:] )", rest))  # a) 12 b) 5
+    return None if algebra or other or not m[3] or m[2].upper() > "J" else (m[2], rest)
 
 
 def _words(value: _Value) -> str:
-    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
+    return re.sub(r"\b(?:the|an?)\b(?!\.)|[\s{}.,;!?'\"]", "", value.data.casefold())

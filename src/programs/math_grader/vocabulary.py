@@ -6,14 +6,15 @@ import itertools
 import re
 import unicodedata
 
-from parts.rewards.stated_answers import ROUGHLY
+from parts.data.stated_answers import ROUGHLY, ungrouped
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
+_AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
 _UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
-# a unit in brackets, and a remark behind one: 9 (apples), 12 [cm], 9 apples (total)
+# a unit in brackets, and a remark after one: 9 (apples), 12 [cm], 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
 )
@@ -26,7 +27,7 @@ _CLEAN = [
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point behind it either
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point after it either
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -40,6 +41,8 @@ _CLEAN = [
         ),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
+        (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
+        (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<=\w) plus (?=\w)", "+"),
@@ -75,9 +78,14 @@ _CLEAN = [
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
-        (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
+        (
+            r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
+            lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
+        ),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
+        (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
+        (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
     )
 ]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
@@ -123,12 +131,15 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£|¥ yen yuan 元 円 块|₹ rupee|¢ cent|degree deg 度|rad radian|"
-        "% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "degree deg 度|rad radian|% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
+_OF_ONE_KIND = (  # so that 2 hours and 30 minutes are one quantity
+    "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
+).split("|")
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
@@ -142,7 +153,8 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(
-    r"####|[。！？]|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
+    r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
@@ -150,6 +162,13 @@ _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|
 def _radians(function, *angle) -> str:
     """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
     return f"{function}({next(filter(None, angle))}*π/180)"
+
+
+def _compound(text: str) -> str:
+    """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
+    parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
+    known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
+    return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
 
 
 def _repeating(whole, start, cycle) -> str:
@@ -166,7 +185,7 @@ def _unit(m: re.Match) -> str:
 
 
 def _remark(m: re.Match) -> str:
-    """A unit without the remark behind it; one that takes it back stays."""
+    """A unit without the remark after it; one that takes it back stays."""
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
@@ -188,6 +207,7 @@ def _clean(text: str) -> str:
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
         text = unicodedata.normalize("NFKC", text).translate(_FOLD)
+    text = ungrouped(text)
     for old, new in _CLEAN:
         text = old.sub(new, text)
     if "(" in text or "[" in text:

@@ -5,12 +5,12 @@
 # ///
 """Make an old TRL script or verl job run on today's packages, as the same run.
 
-The new file is the old one, edited in place; nothing of it is run but by --check. Each changed line is a line of the
-table: what it says, the version that changed it, why, and what today's package would do without it. Defaults that
-changed are written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today stands
-at the top. Without --from the version is found by a pin, or by the names that the file uses.
+The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
+text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today is at the top.
+Without --from, the version comes from a pin, or from the names that the file uses.
 
-Deliberately left out: main modules of verl's recipes, which are named; values that bash computes.
+Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
 
     python scripts/migrate.py train.py --from trl==0.14 --out new.py            # a script, or a notebook
     python scripts/migrate.py train.py --from trl==0.14 --check --data rows.jsonl  # one step of it, on the CPU

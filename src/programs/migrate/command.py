@@ -1,4 +1,4 @@
-"""The command line: what is read, what is written, what is said."""
+"""The command line: input, output, messages."""
 
 import argparse
 import ast
@@ -8,18 +8,25 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
-from parts.foundation.user_scripts import PythonSource, without_magics
+from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
-from programs.migrate.trl_run import TrlRun
 from programs.migrate.trl_script import TrlMigration, outcome
 from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration, composed
+from programs.migrate.verl_run import VerlMigration, checked, other_mains
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
+INSTALL = re.compile(  # a command, over its continued lines, or the dependencies of a script
+    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
+)
+ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
+PIN = re.compile(
+    r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
+    rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
+)
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
@@ -31,7 +38,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("file", help="script (.py), notebook (.ipynb), job (.sh) or YAML")
     parser.add_argument("--from", dest="version", metavar="PACKAGE==VERSION", help="trl==0.14, verl==0.3")
     parser.add_argument("--out", help="the new file; without it only the table is shown")
-    parser.add_argument("--config_class", "--config-class", help="of a YAML file: GRPOConfig, SFTConfig, …")
+    parser.add_argument("--config_class", "--config-class", help="class of a YAML file: GRPOConfig, SFTConfig, …")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     parser.add_argument("--check", action="store_true", help="run one step of the new script, on a cut of its model")
     parser.add_argument("--model", help="--check: a folder or hub id instead of the script's model")
@@ -68,41 +75,35 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
-    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers==5.23.*"}
-    for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
-        pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
-        report.edit(match.start(), match.end(), pin.name, pin)
+    edit_pins(source.text, {"trl": newest("trl"), "transformers": "5.23"}, report)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
-    compiled(source, result["text"])
-    return result | {"settings": written(migration, file, result["text"])}
+    compiled(file, result["text"])
+    plans = [(run.config, change) for run, plan in migration.runs for change in plan.values() if change.text]
+    rows = [{"config": config, "setting": change.name, "new": change.text} for config, change in plans]
+    return result | {"settings": rows}
 
 
-def compiled(source: PythonSource, text: str) -> None:
-    """Compile the new text, cell by cell, as parsing alone accepts an argument that is given twice.
+def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
+    """Raise the versions of packages where a file installs them; say which others of their stack it pins."""
+    others = []
+    for match in [pin for block in INSTALL.finditer(text) for pin in PIN.finditer(text, *block.span())]:
+        if match["name"] not in newer:
+            others.append(match[0])
+        elif re.search("[=<~]", match["version"].replace(">=", "")):
+            version = f"=={newer[match['name']]}.*"
+            pin = Change(f"{match['name']}{version}", "", newer[match["name"]], "the version of the new file", match[0])
+            report.edit(*match.span("version"), version, pin)
+    if others:
+        report.note(f"pinned for the old version, too: {', '.join(dict.fromkeys(others))}")
 
-    Raises:
-        UserError: it is no Python.
-    """
-    cells = {f"cell {i}": "".join(cell["source"]) for i, cell in enumerate(source.cells, 1)} if source.notebook else {}
+
+def compiled(name: str, text: str) -> None:
+    """Compile the new text, as parsing alone accepts an argument that is given twice; UserError if it is no Python."""
     try:
-        for name, code in cells.items() or [(source.name, text)]:
-            compile(without_magics(code) if cells else code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+        compile(PythonSource(name, text).runnable, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
     except (SyntaxError, ValueError) as error:
-        got = f"got {error} in the new text of {source.name}; expected Python, so nothing was written"
+        got = f"got {error} in the new text of {name}; expected Python, so nothing was written"
         raise UserError(f"{got}; try each setting written once in the old file") from None
-
-
-def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
-    """The settings of the new file; one that was to be written and is not there is reported."""
-    new, rows = PythonSource(file, text), []
-    for config in dict.fromkeys(run.config for run, _ in migration.runs):
-        calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
-        rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
-        plans = [plan for run, plan in migration.runs if run.config == config]
-        for change in [c for plan in plans for c in plan.values() if c.text is not None]:
-            if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
-                migration.report.refuse("", change.setting, "it is not in the new file", "setting it by hand")
-    return rows
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
@@ -111,17 +112,26 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
 
-    def outcome_of(version: str) -> dict:
-        return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
+    def migrations(version: str, report: Report) -> list[VerlMigration]:
+        return [VerlMigration(command, version, report) for command in job.commands()]
 
-    table = changes("verl")["keys"]
+    def outcome_of(version: str) -> dict:
+        report = Report()
+        silent = [migration.silent() for migration in migrations(version, report)]
+        settings = {key: change.text for changes in silent for key, change in changes.items()}
+        return settings | {entry["setting"]: entry["why"] for entry in report.impossible}
+
+    table, report = changes("verl")["keys"], Report()
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
-    report = VerlMigration(job, chosen[0]).migrate()
-    result = result_of("verl", chosen, report, job.place, job.edited, text)
-    new = kind(f"the new text of {file}", result["text"])
+    for migration in migrations(chosen[0], report):
+        migration.migrate()
     if kind is ShellJob:
-        report.note(f"checked: {composed(new, report)}")
+        edit_pins(text, {"verl": newest("verl")}, report)
+    result = result_of("verl", chosen, report, job.place, job.edited, text)
+    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
+        if not other_mains(command):
+            report.note(f"checked: {checked(command, report)}")
     return result
 
 
@@ -151,7 +161,8 @@ def say_result(file: str, result: dict, out: str | None) -> None:
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")
         tell("")
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
-    tell(f"{file}: {version}, {len(rows)} changes")
+    condition = f"; the same run if {', and '.join(report.conditions)}" * bool(report.conditions)
+    tell(f"{file}: {version}, {len(rows)} changes{condition}")
     for note in report.notes:
         tell(f"note: {note}")
     if rows:
@@ -201,11 +212,13 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
 def run(args: argparse.Namespace) -> int:
     path, out = Path(args.file), Path(args.out) if args.out else None
     try:
-        with path.open(encoding="utf-8", newline="") as f:
+        with path.open(encoding="utf-8-sig", newline="") as f:
             text = f.read()
     except (OSError, ValueError) as error:
-        raise UserError(f"got {args.file} ({error}); expected a readable text file; try its path") from None
+        raise UserError(f"got {args.file} ({error}); expected readable UTF-8; try its path, or to save it so") from None
     need(not out or not out.exists(), f"got --out {args.out}, which exists; expected a new file; try another name")
+    is_dos = "\r\n" in text and text.count("\r\n") == text.count("\n")
+    text = text.replace("\r\n", "\n") if is_dos else text
     if before := MIGRATED.search(text):
         tell(f"{args.file} was migrated before, from {before[1]}=={before[2]} to {before[3]}: nothing changes")
         return 0
@@ -215,7 +228,7 @@ def run(args: argparse.Namespace) -> int:
     result = migrated(args, path, text)
     report = result["report"]
     if out:
-        with out.open("w", encoding="utf-8", newline="") as f:
+        with out.open("w", encoding="utf-8", newline="\r\n" if is_dos else "") as f:
             f.write(result["text"])
     if args.check:
         check_step(args, result, path)
@@ -223,7 +236,8 @@ def run(args: argparse.Namespace) -> int:
         names = ("package", "version", "found", "trial")
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
-        tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))
+        shown |= {"notes": report.notes, "same_if": report.conditions, "out": args.out}
+        tell(json.dumps(shown, indent=1))
     elif not report.edits and not report.impossible and not report.notes:
         tell(f"{args.file} needs no change: {result['package']} {newest(result['package'])} makes the same run of it")
     else:

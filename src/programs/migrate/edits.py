@@ -1,14 +1,17 @@
-"""Edits of a text at its places, each with the line of the table that says why."""
+"""Edits at places of a text, each with its line of the table."""
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from parts.foundation.file_text import file_text
+from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.tables import numbers
 
 BY_HAND = file_text("by_hand.json")  # what no signature shows, by rule; some hold for versions from first to before
+RULES = json.loads(BY_HAND)
+UNSURE = " (set in a branch)"  # stands behind the name of such a setting where its source is asked for
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,16 @@ class Change:
 
 def by_hand(name: str, text: str, rule: str) -> Change:
     """A line of the table by a rule of by_hand.json."""
-    entry = json.loads(BY_HAND)[rule]
-    return Change(name, text, *(entry[key] for key in ("since", "why", "otherwise", "source")))
+    return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
+
+
+def reason(rule: str) -> str:
+    return RULES[rule]["why"]
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules with a setting or a note that hold for a version of a package."""
-    rules = [(rule, entry) for rule, entry in json.loads(BY_HAND).items() if entry.get("package", "trl") == package]
+    rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
     at = numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
@@ -58,6 +64,7 @@ class Report:
     edits: list[Edit] = field(default_factory=list)
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)  # of the notes: where the run is the same
 
     def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
         edit = Edit(start, end, text, change)
@@ -73,6 +80,11 @@ class Report:
         if text not in self.notes:
             self.notes.append(text)
 
+    def note_rule(self, entry: dict) -> None:
+        self.note(entry["why"])
+        if "same_if" in entry and entry["same_if"] not in self.conditions:
+            self.conditions.append(entry["same_if"])
+
     def rows(self, place) -> list[dict]:
         """The table, in the order of the file; `place` gives the line of an offset."""
         ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
@@ -81,11 +93,18 @@ class Report:
 
 
 def edited(text: str, edits: list[Edit]) -> str:
-    """The text with the edits; those at one place follow one another."""
-    parts, at = [], 0
+    """The text with the edits; those at one place follow one another, and only cuts may overlap.
+
+    Raises:
+        UserError: a text would stand in the place of another one's part.
+    """
+    parts, at, before = [], 0, ""
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at and (edit.text or before):
+            got = f"got two changes of {text[edit.start : at].strip()!r}; expected one, so nothing was written"
+            raise UserError(f"{got}; try one of them by hand, then migrate.py again")
         parts += [text[at : edit.start], edit.text]
-        at = max(at, edit.end)
+        at, before = max(at, edit.end), edit.text
     return "".join(parts) + text[at:]
 
 
@@ -106,12 +125,14 @@ def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, 
     """Rename, replace or cut the arguments that a plan names, wherever they stand."""
     last = {argument.name: source.code(argument.value) for argument in given}
     for argument in [argument for argument in given if argument.name in plan]:
-        change = plan[argument.name]
-        value = source.code(argument.value) if change.text == last[argument.name] else change.text or ""
-        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
+        change, name, own = plan[argument.name], argument.name, source.code(argument.value)
+        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
             text = "pass" * argument.is_statement
+        elif change.text in (last[name], name + UNSURE):  # the name alone, as another edit may be inside the value
+            start = source.text.rindex(name, argument.start, source.start(argument.value))
+            place, text, change = (start, start + len(name)), change.name, replace(change, text=own)
         report.edit(*place, text, change)
 
 

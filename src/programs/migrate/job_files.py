@@ -1,7 +1,9 @@
 """Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with their places."""
 
 import re
-from dataclasses import dataclass
+import textwrap
+from copy import copy
+from dataclasses import dataclass, replace
 
 from parts.foundation.messages import UserError
 from programs.migrate.edits import Change, Edit, Report, edited
@@ -15,6 +17,13 @@ WORD = re.compile(
     rf"(?<![^\s(\"'=])(?P<sign>\+\+|\+|~)?(?P<key>(?:{'|'.join(SECTIONS)})(?:\.[\w@/-]+)+)(?:=(?P<value>(?:{PART})*))?"
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
+COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
+STRING = re.compile(r"""\\.|(?<!\S)\#[^\n]*|(?<!\w)'[^']*'|"(?:\\.|[^"\\])*\"""")  # or what hides quotes
+IN_BRACES = "settings inside { } are not edited", "one key a line"
+OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
+CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
+IN_BRANCH = "$(set in a branch)"  # the value of such a word, where a rule needs it
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -27,6 +36,7 @@ class Word:
     start: int
     end: int
     sign: str = ""
+    in_branch: bool = False  # of the shell; it may not run
 
     @property
     def plain(self) -> str:
@@ -50,16 +60,16 @@ class JobFile:
     def edited(self, edits: list[Edit]) -> str:
         return edited(self.text, edits)
 
-    def apply(self, plan: dict[str, Change], report: Report) -> None:
-        """Rename, replace or cut the settings that a plan names, and add its others."""
-        for word in [word for word in self.words if word.key in plan]:  # one may stand twice
-            change = plan[word.key]
-            if change.text is None:
-                self.remove(word, change, report)
-            else:
-                self.replace(word, change, report)
-        given = {word.key for word in self.words}
-        self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
+    def commands(self) -> list["JobFile"]:
+        """The job of each run that the file starts."""
+        return [self]
+
+    def apply(self, edits: list[tuple[Word, Change]], added: list[Change], report: Report) -> None:
+        """Rename, replace or cut settings where they stand, and add others."""
+        for word, change in edits:
+            edit = self.remove if change.text is None else self.replace
+            edit(word, change, report)
+        self.add([change for change in added if change.text is not None], report)
 
 
 class ShellJob(JobFile):
@@ -67,27 +77,63 @@ class ShellJob(JobFile):
 
     def __init__(self, name: str, text: str):
         self.name, self.text = name, text
-        matches = [match for match in WORD.finditer(text) if not self.in_comment(match.start())]
-        self.words = [self.word(match) for match in matches if match["value"] is not None or match["sign"] == "~"]
+        marks = [(match[0][0], match.start() + 1, match.end() - 1) for match in STRING.finditer(text)]
+        self.strings = [(start, end) for mark, start, end in marks if mark in "'\""]
+        self.comments = [(start, end) for mark, start, end in marks if mark == "#"]
+        self.words = [*self.found(WORD, 0, len(text))]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
-        for _, _, end in self.mains:  # settings of other sections: words up to the end of the command
-            command = re.compile(r"(?:[^\n\\|;&>]|\\.|\\\n|\d>)*").match(text, end)
-            found = [m for m in OTHER.finditer(text, end, command.end()) if m["key"].split(".")[0] not in SECTIONS]
-            self.words += [self.word(match) for match in found if match["key"].split(".")[0] != "hydra"]
+        self.spans = [(start, self.command_end(end)) for _, start, end in self.mains]
+        for start, end in self.spans:  # settings of other sections: words up to the end of the command
+            found = [(word, word.key.split(".")[0]) for word in self.found(OTHER, start, end)]
+            self.words += [word for word, section in found if section not in (*SECTIONS, "hydra")]
+
+    def command_end(self, start: int) -> int:
+        """The end of a command: that of the quotes around it, or where the shell ends it."""
+        end = next((last for first, last in self.strings if first <= start < last), len(self.text))
+        return COMMAND.match(self.text, start, end).end()
+
+    def commands(self) -> list["ShellJob"]:
+        """One job for each main module: its own words, and those of variables that no other command alone names."""
+        jobs = []
+        for main, span in zip(self.mains, self.spans, strict=True):
+            job = copy(self)
+            job.mains, job.spans, job.words = [main], [span], []
+            for word in self.words:
+                users = [place for place in self.spans if place[0] <= word.start < place[1]]
+                is_inside = bool(users)
+                if not users and (names := VARIABLE.findall(self.text, 0, word.start)):
+                    users = [(a, b) for a, b in self.spans if re.search(rf"\$\{{?{names[-1]}\b", self.text[a:b])]
+                if span in users or not users:
+                    job.words.append(replace(word, in_branch=not is_inside and self.in_branch(word.start)))
+            jobs.append(job)
+        return jobs or [self]
+
+    def in_branch(self, place: int) -> bool:
+        """Whether the shell may pass over a place: inside an if or a case, after && or ||."""
+        text = self.text[:place]
+        is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
+        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+
+    def found(self, pattern: re.Pattern, start: int, end: int):
+        """Words in their order; each ends before the quotes around it."""
+        while match := pattern.search(self.text, start, end):
+            word = self.word(match)
+            start = max(word.end, match.start() + 1)
+            if not self.in_comment(word.start) and (word.value is not None or word.sign == "~"):
+                yield word
 
     def word(self, match: re.Match) -> Word:
-        value, end = match["value"], match.end()
-        before = self.text[match.start() - 1 : match.start()]
-        if before in ("'", '"') and value is not None:  # the quotes are around the whole word
-            end = self.text.find(before, match.start("value"))
+        value, start, end = match["value"], match.start(), match.end()
+        around = next(((first, last) for first, last in self.strings if first <= start < last), None)
+        if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
+            is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
+            end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
-        return Word(match["key"], value, match.start(), end, match["sign"] or "")
+        return Word(match["key"], value, start, end, match["sign"] or "")
 
     def in_comment(self, place: int) -> bool:
-        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
-        before = [line[: mark.start()] for mark in re.finditer(r"(?:^|(?<=\s))#", line)]
-        return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
+        return any(start <= place <= end for start, end in self.comments)
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
         report.edit(word.start, word.end, change.setting, change)
@@ -108,7 +154,7 @@ class ShellJob(JobFile):
             report.edit(before.start(), end, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put words behind the main module of each command, so that all that the job says wins over them."""
+        """Put words after the main module of each command, so that all that the job says wins over them."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
@@ -166,7 +212,7 @@ class YamlJob(JobFile):
     def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
-            report.refuse(self.place(word.start), word.key, "stands inside { }", "the form of one key a line")
+            report.refuse(self.place(word.start), word.key, *IN_BRACES)
         else:
             self.cut(word.start, word.end, change, report)
 
@@ -177,32 +223,30 @@ class YamlJob(JobFile):
 
     def add(self, settings: list[Change], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
+        import yaml
+
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 self.cut(start, start, None, report)
                 del self.sections[name]
-        trees: dict[str, dict] = {}
+        trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")
             depth = max(i for i in range(len(parts)) if ".".join(parts[:i]) in self.sections)
-            node = trees.setdefault(".".join(parts[:depth]), {})
+            home = ".".join(parts[:depth])
+            node = trees.setdefault(home, {})
+            rows.setdefault(home, []).extend([change] if change in settings else [])
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
-            node[parts[-1]] = (change.text, None if change in self.moved else change)
+            node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in trees.items():
             section = self.sections[name]
-            end = len(self.text[: section.value[-1][1].end_mark.index].rstrip())
-            line_end = self.text.find("\n", end)
-            place = len(self.text) if line_end < 0 else line_end
-            for text, row in lines_of(tree, " " * section.value[0][0].start_mark.column):
-                report.edit(place, place, f"\n{text}", row)
-
-
-def lines_of(tree: dict, indent: str):
-    """(Line, row) of nested settings."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}:", None
-            yield from lines_of(value, f"{indent}  ")
-        else:
-            yield f"{indent}{key}: {value[0]}", value[1]
+            if section.flow_style:
+                report.refuse("", name, *IN_BRACES)
+                continue
+            line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
+            place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
+            text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
+            report.edit(place, place, f"\n{text[:-1]}" if line_end < 0 else text)
+            for change in rows[name]:
+                report.edit(place, place, "", change)

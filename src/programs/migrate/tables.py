@@ -1,4 +1,4 @@
-"""What changed between the versions of TRL and verl: tables read from their packages, by version."""
+"""Changes between the versions of TRL and verl: tables read from their packages."""
 
 import functools
 import json
@@ -87,4 +87,5 @@ def since_of(config: str, name: str, version: str) -> str:
     later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
     later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
-    return later[0] if later else newest("trl")
+    gone = gone_entry(config, name).get("since", newest("trl"))
+    return later[0] if later else f"transformers {gone}" if base else gone

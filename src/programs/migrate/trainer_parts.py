@@ -1,6 +1,7 @@
-"""What a trainer is given: models as transformers loads them today, rewards that take all that TRL passes."""
+"""Arguments of a trainer: models as transformers loads them today, rewards that take all that TRL passes."""
 
 import ast
+import re
 
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
@@ -18,7 +19,7 @@ WITHOUT_UNSLOTH = (
 def is_model(source: PythonSource, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = source.name_of(owner) if owner is not None else ""
-    return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
+    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name))
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
@@ -92,7 +93,7 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 
 
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
+    """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
 
     TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
     """

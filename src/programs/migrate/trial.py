@@ -1,4 +1,4 @@
-"""--check: one step of the new script on a two-layer cut of its model with four rows, in a process of its own."""
+"""--check: one step of the new script, with two layers of its model and four rows, in a separate process."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
         local = {"local_files_only": not hub_is_reached()}
         config, tokenizer = AutoConfig.from_pretrained(name, **local), AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError):
-        notes.append(f"{name} is not here: the embedded model stands for it; --model takes another")
+        notes.append(f"{name} is not here: the embedded model replaces it; --model takes another")
         config, tokenizer = (x.from_pretrained(EMBEDDED_MODEL) for x in (AutoConfig, AutoTokenizer))
     text = config.get_text_config()
     layers, text.num_hidden_layers = text.num_hidden_layers, min(2, text.num_hidden_layers)

@@ -1,9 +1,10 @@
-"""A TRL run as one version reads a script: what it gives, and that version's defaults for the rest."""
+"""A TRL run as one version reads a script: its settings, and that version's defaults for the rest."""
 
 import ast
 from dataclasses import dataclass, field
 
 from parts.foundation.user_scripts import Argument, PythonSource
+from programs.migrate.edits import UNSURE
 from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
 METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
@@ -21,21 +22,26 @@ class TrlRun:
     version: str
     call: ast.Call | None
     of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings that old trainers took themselves
+    unseen_args: ast.expr | None = None  # what stands for a config that is made at run time
 
     def __post_init__(self):
         source, call = self.source, self.call
         self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
+        self.unsure: set[str] = set()  # set in a branch, or changed otherwise
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-            self.arguments = self.arguments + source.changes(call)
+        if (made := call or self.unseen_args) is not None:
+            self.arguments = self.arguments + source.changes(made)
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(made)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
-        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
+        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":
                 self.nodes.setdefault(new, node)
+                self.unsure |= {new} if name in self.unsure else set()
 
     def has(self, name: str) -> bool:
         return name in self.nodes
@@ -45,17 +51,26 @@ class TrlRun:
 
     def value(self, name: str):
         """A literal, the version's default, None without one, or UNKNOWN for an expression."""
-        if name not in self.nodes:
-            default = default_at(self.config, name, self.version)
-            return None if default is ABSENT else default
         try:
-            return UNKNOWN if name in self.unsure else self.source.value(self.nodes[name])
+            if name in self.unsure:
+                return UNKNOWN
+            return self.source.value(self.nodes[name]) if name in self.nodes else self.default(name)
         except (ValueError, TypeError):
             return UNKNOWN
 
+    def default(self, name: str):
+        default = default_at(self.config, name, self.version)
+        return None if default is ABSENT else default
+
     def text(self, name: str) -> str:
-        """The source of an argument, or its default as Python."""
-        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.value(name))
+        """The source of an argument, or its default as Python; one that is set in a branch is marked as such."""
+        if name in self.unsure:
+            return name + UNSURE
+        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
+
+    def place(self, name: str) -> str:
+        """Where an argument is given last."""
+        return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
         """Whether a setting is given or by default, and may be other than off."""

@@ -2,16 +2,18 @@
 
 import ast
 import builtins
+import math
 import re
 import textwrap
+from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
-from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
-from programs.migrate.edits import Change, Report, by_hand, edit_call
-from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers
+from parts.foundation.user_scripts import NAMED, Argument, PythonSource
+from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
+from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit
+from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit, python
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
@@ -33,15 +35,18 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
-def is_config(source: PythonSource, call: ast.expr | None) -> bool:
-    return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
-
-
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
     """(The call that makes the trainer's args, what stands there)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
     made = source.origin(node)
-    return (made if is_config(source, made) else None), node
+    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), "TrainingArguments"}
+    return (made if is_config else None), node
+
+
+def defaults_then(added: dict[str, Change]) -> str:
+    """What the old version had where nothing sets it."""
+    shown = ", ".join(change.setting for change in added.values())
+    return f"; where nothing sets them, the old version had {shown}" * bool(added)
 
 
 class TrlMigration:
@@ -51,6 +56,7 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
+        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -66,6 +72,8 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
+        for run, settings in self.read:
+            self.reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
@@ -78,43 +86,52 @@ class TrlMigration:
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
-        plan, moved = self.own_arguments(trainer, call, arguments)
+        plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
-        of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
-        run = TrlRun(source, config, self.version, made, of_trainer)
+        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
         if made is None and (node or unseen):
             run.unseen = [node or unseen[0]]
-        settings = planned(run, report) | {change.name: change for change in moved.values()}
+        settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
+            self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+            self.unseen_config(run, call, node or unseen[0], settings)
+            edit_arguments(source, run.arguments, settings, report)
+            self.read.append((run, settings))
             for name, change in moved.items():
                 nearest = f"{change.setting} in {config}"
                 report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
+                del plan[name]
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if old := old_trainer(run, takes_text):
+        if (old := old_trainer(run, takes_text)) and UNSURE in old[1]:
+            why = f"set in a branch, or changed later: {old[2].why}"
+            report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
+        elif old:
             self.insert_class(run, call, *old)
+            limit, _ = prompt_limit(run)
+            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
+                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+                report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
             rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
             mend_rewards(source, rewards if run.before("0.18") else None, report)
 
-    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument]) -> tuple[dict, dict]:
-        """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
+    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
+        """(What becomes of a trainer's own arguments, those that are the config's now, the values that won over it)."""
         is_own = self.source.code(call.func) in self.source.definitions  # it may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
-        names = {argument.name for argument in arguments}
+        of_trainer, names = {}, {argument.name for argument in arguments}
         for argument in arguments:
-            name, text = argument.name, self.source.code(argument.value)
+            name, value, text = argument.name, argument.value, self.source.code(argument.value)
             entry = entry_at(table.get(name, []), newest("trl"))
             if name == "tokenizer":  # gone from all trainers, with a warning before
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
@@ -126,15 +143,35 @@ class TrlMigration:
             since, new = entry["since"], entry.get("renamed") or ""
             is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
             new = new.removeprefix("args.") or name
-            plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
-            if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
-                moved[name] = Change(new, text, since, "an argument of the config now")
-            elif not is_moved and new != name and new not in names:
+            plan[name] = Change(name, None, since, f"{name} is not an argument of {trainer}")
+            if is_moved:
+                is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
+                if text != "None" and not (is_read and self.source.is_object(value.value, made)):
+                    of_trainer[new] = value
+                    if not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                        moved[name] = Change(new, text, since, "an argument of the config now")
+            elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
-            elif not is_moved and new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
+            elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
                 place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
                 self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
-        return plan, moved
+        return plan, moved, of_trainer
+
+    def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
+        """Leave arguments at their trainer that are not the same at the call of the config."""
+        source, made = self.source, run.call
+        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # of another trainer
+        for name, change in moved.items():
+            value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
+            why = "an argument of the config now, which another trainer takes too"
+            if names := ", ".join(source.rebound(value, call, made)):
+                text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
+                why = f"an argument of the config now, and {names} may be another value at {self.place(made)}, or none"
+                settings[change.name] = replace(change, text=text)
+            is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
+            if text is None or is_other:
+                self.report.refuse(source.place(source.start(value)), f"{name}={change.text}", why, nearest)
+                del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
         """Edit the call of a config, and the assignments to its attributes, once."""
@@ -144,33 +181,50 @@ class TrlMigration:
         self.done.add(id(run.call))
         self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
+            shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
             nearest = f"arguments of {run.config}(…)"
-            report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
+            report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
                 place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
                 report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
-        added = [name for name, change in plan.items() if not run.in_config(name) and change.text is not None]
-        spread = [k.value for k in run.call.keywords if not k.arg and source.items(k.value)[1]]
         if run.unseen:
+            added = {name: c for name, c in plan.items() if not run.in_config(name) and c.text is not None}
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            why = "made at run time: no name in it is renamed"
-            if len(spread) == 1:  # what it gives wins over the defaults then
-                start, end = source.span(spread[0])
-                for name in added:
-                    report.edit(start, start, f'{"{" * (name == added[0])}"{name}": {plan[name].text}, ', plan[name])
-                report.edit(start, start, "**" * bool(added))
-                report.edit(end, end, "}" * bool(added))
-            elif added:
-                why += f", and nothing says whether it has {', '.join(added)}, whose defaults changed"
+            why = f"made at run time: no name in it is renamed, no default written{defaults_then(added)}"
             nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
             report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
+        self.read.append((run, plan))
         if source.name_of(run.call) == "TrainingArguments":
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
+
+    def reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Settings that the script reads from a config: by a new name or their value where they are gone."""
+        source, report, made = self.source, self.report, run.call or run.unseen_args
+        cuts = [edit for edit in report.edits if not edit.text]
+        altered = {name for name, change in plan.items() if change.source and change.name == name}
+        loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
+        loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
+        for node in [x for x in loads if source.is_object(x.value, made)]:
+            (start, end), name, shown = source.span(node), node.attr, source.code(node)
+            new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
+            is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
+            if any(cut.start <= start and end <= cut.end for cut in cuts):
+                continue
+            if name in altered:
+                why = f"reads {plan[name].setting} now: {plan[name].why}"
+                report.refuse(self.place(node), shown, why, "what it was then, where it is read")
+            elif new in trl_defaults(run.config) and name != "warmup_ratio":
+                report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
+            elif is_known:
+                text = python(run.value(name))
+                report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
+            else:
+                report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -193,47 +247,33 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict, old: tuple | None) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look; defaults go into a parser."""
-        source, report, place = self.source, self.report, self.place(call)
-        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
+    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look."""
+        calls = sorted(self.source.calls.get(run.config, ()), key=self.source.start)
+        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        added = {name: c for name, c in settings.items() if not run.in_config(name) and c.text is not None}
         why = "made at run time: its settings cannot be seen"
-        is_file = any(source.calls.get(f"parse_{kind}") for kind in ("yaml_file", "json_file", "dict"))
-        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, []) if not is_file]
-        for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
-            statement = source.around(parser, ast.stmt)
-            name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-            added = {n: change for n, change in settings.items() if change.text is not None}
-            if name and added and id(parser) not in self.done:
-                self.done.add(id(parser))
-                why = "settings come from the command line: the old defaults are set, removed flags are not renamed"
-                start, indent = source.span(statement)[1], " " * statement.col_offset
-                text = ", ".join(change.setting for change in added.values())
-                report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")
-                for change in added.values():
-                    report.edit(start, start, "", change)
-        report.refuse(place, f"args={source.code(node)}", why, nearest)
-        limit, _ = prompt_limit(run)
-        if old and limit:
-            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-            report.refuse(place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class")
+        why += f"; {run.config}(…) is edited at {seen}" if seen else defaults_then(added)
+        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
+        self.report.refuse(self.place(call), f"args={self.source.code(node)}", why, nearest)
 
-    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str) -> None:
+    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
             statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length")
-        home = source.around(limit, FUNCTIONS) if limit and prompt_limit(run)[0] is UNKNOWN else None
-        if home and home is not source.around(call, FUNCTIONS):
-            shown = f"max_prompt_length={source.code(limit)}"
-            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
+        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
+        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
+            shown, why = (
+                f"max_prompt_length={source.code(limit)}",
+                f"{names} may be another value at {self.place(call)}",
+            )
+            report.refuse(self.place(limit), shown, f"{why}, or none", f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
-        report.edit(*source.span(call.func), name, row)
+        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """What no edit brings back: places of arguments, methods that are replaced."""
@@ -256,14 +296,16 @@ class TrlMigration:
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""
-        source = self.source
+        source, made = self.source, self.source.resolved(given)
         nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
         returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        returned += [made.body] if isinstance(made, ast.Lambda) else []
         has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
         appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
             return {}
-        text = f"lambda row: {source.code(given)}({{key: [value] for key, value in row.items()}})[0]"
+        code = source.code(given) if isinstance(given, NAMED) else f"({source.code(given)})"
+        text = f"lambda row: {code}({{key: [value] for key, value in row.items()}})[0]"
         why = "it took a batch; now it takes a row"
         return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
@@ -271,52 +313,71 @@ class TrlMigration:
         """A trainer that is gone: the command of this bundle with its settings."""
         config = CONFIGS[trainer]
         calls = self.source.calls.get(config, [])
-        run, flags = TrlRun(self.source, config, self.version, calls[0] if calls else None), []
+        run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
+
+        def carry(flag: str, names: tuple[str, ...], value=math.prod) -> None:
+            values = [run.value(name) for name in names if run.value(name) is not None]
+            if run.has(names[0]) and UNKNOWN not in values:
+                flags.setdefault(flag, value(values))
+                carried.update(names)
+
         for flag, names in NAMES["carried"].items():
-            name = next((n for n in names if run.has(n)), None)
-            if name and run.value(name) is not UNKNOWN:
-                flags.append(f"--{flag} {run.value(name)}")
+            for name in names:
+                carry(flag, (name,), lambda values: values[0])
+        steps = "gradient_accumulation_steps"
+        carry("batch_size", ("per_device_train_batch_size", steps, "num_mini_batches"))  # of each process
+        if run.before("0.12"):  # an update for so many rows
+            carry("minibatches", ("mini_batch_size", steps, "batch_size"), lambda x: x[-1] // math.prod(x[:-1]))
+        left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
-        nearest = " ".join([f"python {script}", *flags, "(see --help for other settings)"])
+        nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        nearest += f"; no flag was found for {left}" * bool(left)
         why = f"{trainer} of {self.version} has no successor in TRL"
         if trainer == "RLOOTrainer":
-            why = by_hand("", "", "rloo").why
+            why = reason("rloo")
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
-    def move_names(self) -> None:
-        """Imports from TRL that moved or are gone."""
-        table, modules = changes("trl")["modules"], trl_today("modules")
+    def home(self, module: str, name: str) -> str:
+        """Where a name of a module of TRL is today; "" for nowhere."""
+        entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
+        inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
-        for node in self.source.nodes:
-            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
-                continue
-            moved: dict[str, list[str]] = {}
-            kept, since, path = [], "", node.module.split(".")
-            names = [n for m, inside in modules.items() if f"{m}.".startswith(f"{node.module}.") for n in inside]
+        if is_there(entries, newest("trl")):
+            place = entries[-1]["at"]
+            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
+            return place if is_far and name not in inside else module
+        if module.startswith("trl.experimental"):  # folders, whose names may change
+            folder = module.split(".")[2:3]
+            return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
+        known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
+        return module if name in known and name not in NAMES["gone_names"] else ""
+
+    def move_names(self) -> None:
+        """Imports from TRL, and names behind `trl.`, that moved or are gone."""
+        source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
+        for module, name, node in source.imports.values():
+            if module.startswith("transformers") and name in nowhere:
+                self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
+        for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
+            homes, since = {node.module: []}, ""
             for alias in node.names:
-                name, text = alias.name, self.source.code(alias)
-                entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
-                is_gone = not is_there(table.get(name, []), newest("trl"))
-                is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
-                is_gone_here = is_gone_here or name in NAMES["gone_names"]
-                if path[1:2] == ["experimental"]:  # folders, whose names may change
-                    is_gone_here = {*path[2:3], name}.isdisjoint([*modules["trl.experimental"], *today])
-                if is_gone and is_gone_here:
-                    copy = "its copy in the script, or trl.experimental, which has some"
-                    nearest = NAMES["gone_names"].get(name, copy)
-                    self.report.refuse(place, name, f"no longer in {node.module}", nearest)
-                is_moved = not is_gone and entry["at"] != node.module and name not in names
-                if is_moved and ("experimental" in f"{entry['at']} {node.module}" or node.module.count(".") > 1):
-                    moved.setdefault(entry["at"], []).append(text)
-                    since = entry["since"]
-                else:
-                    kept.append(text)
-            if moved:
-                lines = [f"from {module} import {', '.join(names)}" for module, names in moved.items()]
-                row = Change("; ".join(lines), "", since, "its new place", "ImportError")
-                lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
-                self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+                home = self.home(node.module, alias.name)
+                homes.setdefault(home or node.module, []).append(source.code(alias))
+                since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
+                if not home:
+                    nearest = nowhere.get(alias.name, "its copy in the script, or trl.experimental, which has some")
+                    self.report.refuse(self.place(node), alias.name, f"no longer in {node.module}", nearest)
+            lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
+            if moved := lines[bool(homes[node.module]) :]:
+                row = Change("; ".join(moved), "", since, "its new place", "ImportError")
+                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+        modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
+            name, home = node.attr, self.home("trl", node.attr)
+            if home != "trl" and name in {*table, *nowhere}:
+                nearest = f"from {home} import {name}" if home else nowhere.get(name, "its copy in the script")
+                self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:
         """Import a name that an edit uses, before the first import from TRL."""

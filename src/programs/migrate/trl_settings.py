@@ -1,4 +1,4 @@
-"""What becomes of the settings of a TRL run, by the tables, by hand, and by classes that cut prompts."""
+"""The settings of a TRL run today: by the tables, by hand, and by classes that cut prompts."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text, with_values
-from programs.migrate.edits import Change, Report, by_hand, rules_of
+from programs.migrate.edits import UNSURE, Change, Report, by_hand, rules_of
 from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
@@ -14,23 +14,38 @@ Changes = Iterator[tuple[str, Change]]
 
 
 def by_rules(run: TrlRun, report: Report) -> Changes:
-    """The settings and notes of by_hand.json that hold for this config, version and script."""
+    """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
+    here, loss = {*run.source.imports, *run.source.calls}, run.value("loss_type")
+    kinds = loss if isinstance(loss, list) else [loss]
     for rule, entry in rules_of("trl", run.version):
-        unless = entry.get("unless", "")
-        is_on = "when" not in entry or run.is_on(entry["when"])
-        if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
-            if "setting" in entry:
-                yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-            else:
-                report.note(entry["why"])
+        unless, losses = entry.get("unless", ""), entry.get("losses", kinds)
+        is_given = unless in here or (run.has(unless) and str(run.value(unless)) not in ("None", "0", "0.0"))
+        is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
+        is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
+        is_on = is_on and re.search(entry.get("text", ""), run.source.text)
+        if run.config not in entry["configs"] or not is_on or is_given:
+            continue
+        if loss is UNKNOWN and "losses" in entry:
+            shown = ", ".join(kind for kind in losses if kind)
+            report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
+        elif "setting" in entry:
+            yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
+        elif "nearest" in entry:
+            report.refuse("", entry["shown"], entry["why"], entry["nearest"])
+        else:
+            report.note_rule(entry)
+
+
+def term(text: str) -> str:
+    """An expression as part of a larger one."""
+    return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def product(run: TrlRun, first: str, second: str) -> str:
     """A product of two settings: a number where both are written as such."""
     values = run.value(first), run.value(second)
     if UNKNOWN in values or any(run.has(n) and not isinstance(run.nodes[n], ast.Constant) for n in (first, second)):
-        texts = (run.text(name) for name in (first, second))
-        return " * ".join(text if re.fullmatch(r"[\w.]+|\([^()]*\)", text) else f"({text})" for text in texts)
+        return f"{term(run.text(first))} * {term(run.text(second))}"
     return str(values[0] * values[1])
 
 
@@ -47,19 +62,19 @@ def batch(run: TrlRun, report: Report) -> Changes:
 
 def sampling(run: TrlRun, report: Report) -> Changes:
     """Sampling by default, log-probs that the temperature did not divide, and the server of vLLM."""
+    vllm = run.value("use_vllm")
+    top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
+    if run.config == "OnlineDPOConfig" and run.before("0.27") and not (run.before("0.14") or run.has("top_k")):
+        if run.before("0.23") or vllm is not True:
+            yield "top_k", by_hand("top_k", "50" if run.before("0.23") else top_k, "top_k_online")
     if run.config != "GRPOConfig":
         return
-    vllm = run.value("use_vllm")
     if run.before("0.16") and run.value("temperature") != 1.0:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
-        if run.has("generation_kwargs"):
-            given, is_dict = run.text("generation_kwargs"), isinstance(run.nodes["generation_kwargs"], ast.Dict)
-            kwargs = f"{kwargs[:-1]}, {given[1:] if is_dict else f'**{given}}}'}"
         yield "temperature", by_hand("temperature", "1.0", "temperature")
         yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
-        text = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
-        yield "top_k", by_hand("top_k", text, "top_k")
+        yield "top_k", by_hand("top_k", top_k, "top_k")
     elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
         yield "top_k", by_hand("top_k", "0", "top_k_none")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
@@ -72,33 +87,43 @@ def schedule(run: TrlRun, report: Report) -> Changes:
     since = "transformers 5.0"
     if run.has("warmup_ratio"):
         ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
-        if run.has("warmup_steps") and run.value("warmup_steps") not in (0, UNKNOWN):
+        steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
+        if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
+            why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
+            report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
+        elif steps:
             yield "warmup_ratio", Change("warmup_ratio", None, since, "warmup_steps won over it")
-        elif ratio is not UNKNOWN and ratio >= 1:
-            report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
             if run.has("warmup_steps"):  # one argument for both
-                text = text if run.value("warmup_steps") == 0 else f"{run.text('warmup_steps')} or {text}"
                 yield "warmup_steps", Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
             yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
     if run.has("group_by_length"):
         given, on, off = run.text("group_by_length"), '"group_by_length"', '"random"'
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
         yield "group_by_length", Change("train_sampling_strategy", text, since, "its new name")
-    if run.has("adafactor"):
-        given, optim = run.text("adafactor"), run.text("optim")
-        text = '"adafactor"' if given == "True" else f'"adafactor" if {given} else {optim}'
-        is_cut = given == "False" or (run.has("optim") and "adafactor" not in run.unsure)
-        if is_cut and given != "False":
-            yield "optim", Change("optim", text, since, "adafactor won over it")
-        name, why = ("adafactor", "optim says it") if is_cut else ("optim", "its new name")
-        yield "adafactor", Change(name, None if is_cut else text, since, why)
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
-    """DPO: the SFT term by its new name, a loss that is gone."""
+    """DPO: the SFT term and a loss by their new names, the coefficient of a divergence."""
     kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
-    if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
+    if run.config != "DPOConfig" or not run.before("0.29"):
+        return
+    renamed = re.sub(r"(['\"])aot_pair\1", r"\1aot_unpaired\1", shown)
+    if renamed != shown:
+        shown = renamed
+        yield "loss_type", Change("loss_type", shown, "0.29", "its new name", "ValueError")
+    elif kinds is UNKNOWN:
+        report.note("loss_type is known at run time only; if it is aot_pair: the name is gone, now aot_unpaired")
+    kind, coefficient = run.value("f_divergence_type"), f"1 - {term(run.text('f_alpha_divergence_coef'))}"
+    alpha = by_hand("f_alpha_divergence_coef", coefficient, "alpha")
+    if kind == "alpha_divergence":
+        yield alpha.name, alpha
+    elif kind is UNKNOWN:
+        instead = f"{alpha.why}: {alpha.setting}"
+        report.note(f"f_divergence_type is known at run time only; if it is alpha_divergence: {instead}")
+    if run.has("rpo_alpha") and run.value("rpo_alpha") is None:
+        yield "rpo_alpha", Change("rpo_alpha", None, "0.29", "there was no SFT term")
+    elif run.has("rpo_alpha"):
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         shown = shown[1:-1] if isinstance(kinds, list) else shown
@@ -106,17 +131,23 @@ def preferences(run: TrlRun, report: Report) -> Changes:
         yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
             yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
-    if run.config == "DPOConfig" and "kto_pair" in str(kinds):
-        report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
 
 def supervised(run: TrlRun, report: Report) -> Changes:
-    """SFT: a way of packing that is gone, the average over micro-batches."""
+    """SFT and GKD: a way of packing that is gone, the average over micro-batches, the mixture of two models."""
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
+    if run.config == "GKDConfig" and run.before("0.16") and (beta := run.value("beta")) != 0.5:
+        change = by_hand("beta", f"{1.0 - beta}" if beta in (0, 1) else "", "mixture")
+        if change.text:
+            yield "beta", change
+        else:
+            report.refuse("", f"beta={run.text('beta')}", change.why, "a subclass with that generalized_jsd_loss")
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
         report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
+    if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
+        yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
         report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
@@ -126,8 +157,8 @@ MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
-ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
-OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs")
+ELSEWHERE = {"warmup_ratio", "group_by_length", "rpo_alpha", *CUT}
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = file_text("files/old_trainers.py")
 
@@ -141,7 +172,7 @@ def python(value) -> str:
 
 def is_same(name: str, old, new) -> bool:
     """Whether two defaults mean the same."""
-    if (type(old) is type(new) and old == new) or (isinstance(new, list) and new == [old]):
+    if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
         return True
     return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
 
@@ -156,7 +187,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
         new = new if new in trl_defaults(run.config) else None
-        if new and not run.in_config(new) and name not in NAMES["lossless"]:
+        if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
         same = (None, False, "", NAMES["same_values"].get(name))
@@ -187,60 +218,78 @@ def is_idle(run: TrlRun, name: str) -> bool:
     switch = next((switches[start] for start in switches if name.startswith(start)), None)
     if switch:
         return not run.is_on(switch)
-    if name == "optim":
-        return run.is_on("adafactor") and "adafactor" not in run.unsure
+    if name == "average_tokens_across_devices":  # the others count no tokens with it
+        return run.config != "SFTConfig"
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
     if name == "f_alpha_divergence_coef":
-        return "alpha" not in str(run.value("f_divergence_type")).lower()
+        return run.value("f_divergence_type") != "alpha_divergence"
     return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: what becomes of it}, with those to add."""
     plan = given_changes(run, report) | default_changes(run)
-    for name, change in [pair for meaning in MEANINGS for pair in meaning(run, report)]:
-        if run.unseen and name in OF_OTHERS and change.source:
-            report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+    seen = run.call is None and run.config in run.source.calls  # calls elsewhere, which get their own
+    for meaning in MEANINGS:
+        changes = dict(meaning(run, report))
+        for name in [name for name in changes if run.unseen and name in OF_OTHERS and changes[name].source]:
+            change = changes.pop(name)
+            if not seen or name in {*run.nodes, *run.unsure}:
+                report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+        of_branch = [c for name, c in changes.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
+        for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
+            shown = ", ".join(c.setting.replace(UNSURE, "") for c in changes.values() if c.text)
+            why = f"set in a branch, or changed later: {of_branch[0].why}"
+            report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
+        plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
+    for name in [n for n in CUT if run.in_config(n) and n not in trl_defaults(run.config)]:
+        if name in run.unsure:
+            report.refuse(
+                run.place(name), name, f"set in a branch, and no trainer has {name}", "a trainer for each value"
+            )
         else:
-            plan[name] = change
-    for name in CUT:
-        if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 
 def prompt_limit(run: TrlRun):
     """(Tokens that the old version cut prompts to or None, their source)."""
-    limit = run.value("max_prompt_length")
-    if run.config == "DPOConfig" and limit is None and run.before("0.12"):
-        limit = 128
-    return (None if limit == -1 else limit), run.text("max_prompt_length") if limit is UNKNOWN else str(limit)
+    limit, default = run.value("max_prompt_length"), 0
+    if run.config == "DPOConfig" and run.before("0.12"):
+        limit, default = limit or 128, 128
+    limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
+    return limit, f"({run.text('max_prompt_length')} or {default})" if limit is UNKNOWN else str(limit)
 
 
-def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
-    """(Name's end, class) that makes prompts or texts as the old version did; None without a difference.
+def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str, Change] | None:
+    """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
     limit, shown = prompt_limit(run)
-    if run.config in SAMPLING and run.before("0.29") and (limit is not None or run.before("0.26")):
-        cut = f"({shown} or 0)" if limit is UNKNOWN else shown
-        rows = "parts[0]" if limit is None else f"[row[-{cut}:] for row in parts[0]]"
-        return class_of(run, "SampledWithCutPrompts", rows=rows, special=not run.before("0.26"))
+    if run.config in SAMPLING and run.before("0.29") and limit is not None:
+        rows, special = f"[row[-{shown}:] for row in parts[0]]", not run.before("0.26")
+        return class_of(run, "Sampled", "WithCutPrompts", "prompts", rows=rows, special=special)
+    if run.config in SAMPLING and run.before("0.26"):
+        return class_of(run, "Sampled", "WithPlainPrompts", "plain_prompts", rows="parts[0]", special=False)
+    if run.config == "DPOConfig" and run.before("0.12"):
+        length = "512" if run.value("max_length") is None else term(run.text("max_length"))
+        part = f"[:{shown}]" if run.value("truncation_mode") == "keep_start" else f"[-{shown}:]"
+        return class_of(run, "LongDPO", "WithCutRows", "cut_rows", length=length, limit=shown, part=f"prompt{part}")
     if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
         cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
         if run.value("max_completion_length") not in (None, -1):
             answer = run.text("max_completion_length")
             cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return class_of(run, "DPOWithCutPrompts", cuts=f"{{{cuts}}}")
-    if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
-        return class_of(run, "SFTWithoutEndToken")
+        return class_of(run, "DPO", "WithCutPrompts", "prompts", cuts=f"{{{cuts}}}")
+    if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
+        return class_of(run, "SFT", "WithoutEndToken", "end_token")
     return None
 
 
-def class_of(run: TrlRun, name: str, **values) -> tuple[str, str]:
+def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
     """A class of old_trainers.py with its values, without its first line."""
     text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
     text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
-    return f"With{name.partition('With')[2]}", text
+    return ending, text, by_hand(ending, "", rule)

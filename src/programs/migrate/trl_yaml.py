@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Change, Report, by_hand
+from programs.migrate.edits import Change, Report, reason
 from programs.migrate.job_files import YamlJob
 from programs.migrate.tables import NAMES
 from programs.migrate.trl_run import TrlRun
@@ -42,12 +42,14 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
             plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
-    job.apply(plan, report)
+    given = {word.key for word in job.words}
+    edits = [(word, plan[word.key]) for word in job.words if word.key in plan]
+    job.apply(edits, [change for key, change in plan.items() if key not in given], report)
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
     starts = {word.key: word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]

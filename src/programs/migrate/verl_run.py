@@ -1,4 +1,4 @@
-"""A verl job of an old version as a job of the newest: keys, values, and defaults that changed in silence."""
+"""A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
 
 import importlib.util
 import re
@@ -6,59 +6,84 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Change, Report, by_hand, rules_of
-from programs.migrate.job_files import ShellJob, Word, YamlJob
+from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
+from programs.migrate.job_files import IN_BRANCH, ShellJob, Word, YamlJob
 from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
 FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
 MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
-# Settings of the old reward model that only place it on the machine.
+# Settings that only place the old reward model, or gradients, on the machine.
 OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
-    r"|model\.(fsdp_config\.\w+|use_remove_padding))"
+    r"|model\.(fsdp_config\.[\w.]+|use_\w+))|.*\.grad_offload"
 )
 NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
-UNSET = ("False", "false", "null", "None", "0")
+UNSET = ("False", "false", "null", "None", "0", "-1")
+UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
+TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
 
 
 class VerlMigration:
     """One job from one version of verl to the newest."""
 
-    def __init__(self, job: ShellJob | YamlJob, version: str):
-        self.job, self.version, self.report = job, version, Report()
-        self.given: dict[str, Word] = {word.key: word for word in job.words}
+    def __init__(self, job: ShellJob | YamlJob, version: str, report: Report):
+        self.job, self.version, self.report = job, version, report
+        self.given: dict[str, Word] = {}
+        for word in job.words:
+            is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
+            self.given[word.key] = replace(word, value=IN_BRANCH) if is_unsure else word
+        self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)
 
-    def migrate(self) -> Report:
-        report, job, plan = self.report, self.job, {}
-        others = [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
-        for name, start, _ in others:
+    def migrate(self) -> None:
+        report, job, edits, added, silent = self.report, self.job, [], {}, {}
+        for name, start, _ in other_mains(job):
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
             nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
-        if others:
-            return report
-        for word in job.words:
-            plan |= self.word(word)
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
+        if other_mains(job):
+            return
+        for word in job.words:  # one key may stand twice, with a value for each branch
+            changes = self.word(word)
+            if len(changes) > 1 and self.is_unsure(word.key):
+                names = ", ".join(change.name for change in changes.values())
+                self.refuse(word, word.key, "set in a branch, or with several values", f"{names} there")
+            elif word.key in changes:
+                edits.append((word, changes.pop(word.key)))
+                added |= changes
+        done = {word.key for word, _ in edits}
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
+        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)['\"]?", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
-            nearest = f"migrate.py FILE/{own[1]}.yaml --from verl=={self.version} --out NEW.yaml"
+            nearest = f"migrate.py on the file of {own[1]} too, with --from verl=={self.version}"
             report.refuse(job.place(own.start()), own[0], why, nearest)
         else:
-            plan |= {key: change for key, change in self.silent().items() if key not in plan}
-        job.apply(plan, report)
+            silent = {key: change for key, change in self.silent().items() if key not in done}
+        # a default stands before all words of its command, so that one in a branch wins where it runs
+        sure = {key for key in self.given if not self.is_unsure(key)}
+        edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
+        job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
         if "VLLM_ATTENTION_BACKEND" in job.text:
             report.note("VLLM_ATTENTION_BACKEND=XFORMERS was for vLLM 0.6; leave it out with today's")
-        return report
+
+    def is_unsure(self, key: str) -> bool:
+        """Whether a setting is given in a branch, or with several values."""
+        return self.text(key) == IN_BRANCH
+
+    def nearest(self, key: str) -> str:
+        """The key of verl whose last name is nearly the same."""
+        last = key.rpartition(".")[2]
+        alike = [name for name in self.known if suggest(last, [name.rpartition(".")[2]], 0.85)]
+        return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
@@ -85,62 +110,80 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if key == f"{ACTOR}.clip_ratio":
-            return self.both_sides(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
+        if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
+            self.report.note(f"{key} is read only if clip_ratio_low or _high is null, as then; their default is 0.2")
+            return {}
+        if key.startswith("algorithm.filter_groups.") and self.before("0.9"):
+            return {key: Change(key, None, newest_verl, "main_ppo did not read it", "it acts")}
         if entry := self.moved(word):
-            target, why, otherwise = entry
-            if target == "reward.reward_manager.name":
-                return self.manager(word, target)
-            to = (target or "").partition("=")[0]
-            if target and not self.read(replace(word, key=to, sign=to[: to.startswith("+")])):
-                near = suggest(target, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", near)
-                return {}
-            if target is not None and target.lstrip("+") not in self.given:
-                target, _, value = target.partition("=")
-                return {key: Change(target, value or word.value, self.since(key), why, otherwise)}
-            why = why if target is None else f"{target} is given too"
-            return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
+            return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
-            near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             if ".megatron." in key or key in changes("verl")["keys"]:
                 why = f"verl {newest_verl} does not have it"
-            self.refuse(word, key, why, near)
+            self.refuse(word, key, why, self.nearest(key))
         return {}
 
+    def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
+        """The keys that say today what one said: KEY, or KEY=VALUE where the value is another."""
+        key, plan = word.key, []
+        for target, _, value in [target.partition("=") for target in targets]:
+            if target == "reward.reward_manager.name":
+                return self.manager(word, target)
+            today = replace(word, key=target, sign=target[: target.startswith("+")])
+            if not self.read(today) and self.read(replace(today, sign="+")):
+                target = f"+{target}"
+            elif not self.read(today):
+                if self.is_off(word):
+                    return {key: Change(key, None, self.since(key), f"{key}: gone, and the run is the same", otherwise)}
+                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", self.nearest(target))
+                return {}
+            if target.lstrip("+") not in {*self.given} - {key}:
+                plan.append(Change(target, value or word.value, self.since(key), why, otherwise))
+        why = f"{key}: {why}" if not targets else f"given as {' and '.join(targets)}, too"
+        first = plan[0] if plan else Change(key, None, self.since(key), why, otherwise)
+        return {key: first} | {change.name: change for change in plan[1:]}
+
     def since(self, key: str) -> str:
+        if key == f"{ACTOR}.clip_ratio":
+            return "0.4"
         entries = changes("verl")["keys"].get(key, [])
-        later = [e["since"] for e in entries if numbers(e["since"]) > numbers(self.version)]
+        later = [e["since"] for e in entries if e.get("gone") or numbers(e["since"]) > numbers(self.version)]
         return later[-1] if later else newest("verl")
 
-    def moved(self, word: Word) -> tuple[str | None, str, str] | None:
-        """(New key or None to leave it out, why, what verl does with the old one)."""
-        key = word.key
-        entry = entry_at(changes("verl")["keys"].get(key, []), newest("verl"))
+    def is_off(self, word: Word) -> bool:
+        """Whether the old version did with a value what it did without the setting."""
+        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("default")
+        return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
+
+    def moved(self, word: Word) -> tuple[list[str], str, str] | None:
+        """(New keys or none to leave it out, why, what verl does with the old one)."""
+        key, entries = word.key, changes("verl")["keys"].get(word.key, [])
+        entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
+        advice = advice_today(key, word.plain)
         if entry.get("gone") and entry.get("renamed"):
-            return entry["renamed"], "its new name", "an error of Hydra"
-        if advice := advice_today(key, word.plain):
-            effect, instead = advice
-            if re.fullmatch(r"\+?[\w.]+", instead):
-                return instead[instead[1:] in self.known :], "its new name", f"verl {effect}"
-            other, _, value = instead.partition("=")
-            is_same = instead.startswith("leaving it out") or OF_THE_MACHINE.fullmatch(key) or other in self.given
-            is_same = is_same or (key == "data.truncation" and word.plain in ("left", "error"))
-            if effect == GONE and re.fullmatch(r"[\w-]+", value):
-                return f"{other}={value}", "its new form", f"verl {effect}"
-            if word.plain not in UNSET and not is_same:
-                self.refuse(word, f"{key}={word.value}", f"verl {effect}", instead)
-            return None, "gone, and the run is the same", f"verl {effect}"
-        if entry.get("gone"):
-            if word.plain not in UNSET and not key.startswith(("reward_model", "trainer")):
-                self.refuse(word, key, f"gone since {entry['since']}", "leaving it out")
-            return None, "gone", "an error of Hydra"
-        return None
+            return [entry["renamed"]], "its new name", "an error of Hydra"
+        if not advice and (not entry.get("gone") or key in self.engine):
+            return None
+        effect, instead = advice or ("", "leaving it out")
+        otherwise = f"verl {effect}" if advice else "an error of Hydra"
+        if re.fullmatch(f"{TARGET}(?: and {TARGET})*", instead) and (
+            "=" not in instead or (effect == GONE and not is_same)
+        ):
+            names = re.findall(TARGET, instead.replace(" and ", " "))
+            why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
+            return [name[name[1:] in self.known :] for name in names], why, otherwise
+        if key not in self.known and self.read(replace(word, sign="+")):
+            return [f"+{key}"], "it is no key of its own: +", otherwise
+        is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
+        if not is_same and not (advice and instead.startswith("leaving it out")):
+            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {entry['since']}", instead)
+            return None if key in self.known else ([], "gone, see the top", otherwise)
+        return [], "gone, and the run is the same", otherwise
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
@@ -158,24 +201,16 @@ class VerlMigration:
         else:
             value = "0"
         if value == "0":
-            why = f"{by_hand('', '', 'micro_batch').why}: less than one row, or not known here"
+            why = f"{reason('micro_batch')}: less than one row, or not known here"
             self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
         return {word.key: by_hand(new, value, "micro_batch")}
 
-    def both_sides(self, word: Word) -> dict[str, Change]:
-        """clip_ratio is no longer read: both sides of the bound."""
-        keys = [k for k in (f"{ACTOR}.clip_ratio_{side}" for side in ("low", "high")) if k not in self.given]
-        sides = [Change(key, word.value, "0.4", "each side has its own key", "0.2") for key in keys]
-        first = sides.pop(0) if sides else Change(word.key, None, "0.4", "both sides are given too")
-        return {word.key: first} | {change.name: change for change in sides}
-
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
-        plan, estimator = {}, self.given.get("algorithm.adv_estimator")
-        has_critic = not estimator or not estimator.is_fixed or estimator.plain == "gae"
+        plan = {}
         for key, entries in changes("verl")["keys"].items():
-            if key.startswith("critic.") and not has_critic:
+            if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
             is_here = is_there(entries, self.version) and not entries[-1].get("gone")
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
@@ -185,22 +220,106 @@ class VerlMigration:
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
                 plan[key] = Change(key, value, self.since(key), "its default then", shown)
-        return {key: change for key, change in (plan | self.by_code()).items() if key not in self.given}
+        plan |= self.by_code()
+        return {key: change for key, change in plan.items() if self.is_open(key)} | self.mean_of_loss()
+
+    def is_open(self, key: str) -> bool:
+        """Whether verl has a key that the job does not surely give."""
+        return key in self.engine and (key not in self.given or self.is_unsure(key))
+
+    @property
+    def has_critic(self) -> bool:
+        estimator = self.given.get("algorithm.adv_estimator")
+        return not estimator or not estimator.is_fixed or estimator.plain == "gae"
+
+    def text(self, key: str, default: str = "") -> str:
+        return self.given[key].plain if key in self.given else default
+
+    def is_on(self, key: str) -> bool:
+        """Whether a setting is given, and not as off."""
+        return self.text(key) != "" and not any(is_equal(self.text(key), off) for off in UNSET)
 
     def by_code(self) -> dict[str, Change]:
         """What no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{by_hand('', '', 'kl_in_reward').why}; it is a variable here"
+            why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
+        engine = "reward.reward_model.rollout.name"
+        is_named = {engine, "reward_model.rollout.name"} & {*self.given}
+        if self.before("0.7") and self.is_on("reward_model.enable") and not is_named:
+            plan[engine] = by_hand(engine, "vllm", "reward_engine")
+        kl_keys = (key, f"{ACTOR}.use_kl_loss")
+        has_reference = key in plan or any(map(self.is_on, kl_keys))
         for rule, entry in rules_of("verl", self.version):
+            is_on = has_reference if entry.get("when") == "reference" else True
+            if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
+                continue
             if "setting" in entry:
                 plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
             else:
-                self.report.note(entry["why"])
+                self.report.note_rule(entry)
         return plan
+
+    def mean_of_loss(self) -> dict[str, Change]:
+        """What was a mean over each micro-batch of a GPU, where today's mean over a mini-batch can be the same."""
+        mode, scale, rows = f"{ACTOR}.loss_agg_mode", f"{ACTOR}.loss_scale_factor", self.rows()
+        kind, length = self.text(mode, "token-mean"), self.text("data.max_response_length", "512")
+        has_old_engine = self.before("0.8") and self.text("trainer.use_legacy_worker_impl") != "disable"
+        change, rule, nearest = None, "token_mean", "token-mean as it is"
+        loss = self.text(f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+        has_terms = self.is_on(f"{ACTOR}.use_kl_loss") or self.is_on(f"{ACTOR}.entropy_coeff")
+        if not self.before("0.9"):
+            return {}
+        if "$" in loss + kind:
+            why = f"known at run time only; for token-mean: {reason(rule)}; for gspo: {reason('gspo_mean')}"
+            self.report.refuse("", f"{mode}={kind}", why, nearest)
+            return {}
+        if loss == "gspo" and kind != "seq-mean-token-mean":
+            rule, nearest = "gspo_mean", f"{mode}=seq-mean-token-mean for gspo"
+            change = None if has_terms else by_hand(mode, "seq-mean-token-mean", rule)
+        elif loss == "geo_mean" and has_old_engine and not self.is_one_micro_batch(rows):
+            rule, nearest = "geo_mean", f"{ACTOR}.ppo_micro_batch_size_per_gpu = the rows of a mini-batch on one GPU"
+        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode says nothing of their mean
+            return {}
+        elif kind == "token-mean" and has_old_engine and not self.is_one_micro_batch(rows, gpus=1):
+            change = by_hand(mode, "seq-mean-token-mean", "token_mean_of_row") if rows == "1" else None
+        elif kind == "seq-mean-token-sum-norm" and self.before("0.7"):
+            rule, nearest = "sum_of_rows", f"{scale} = max_response_length / ppo_micro_batch_size_per_gpu"
+            if rows.isdigit() and length.isdigit():
+                change = by_hand(scale, str(int(length) / int(rows)).removesuffix(".0"), rule)
+        elif kind == "seq-mean-token-sum-norm" and scale not in self.given:
+            change = by_hand(scale, length, "response_length")
+        else:
+            return {}
+        if not change:
+            place = self.job.place(self.given[mode].start) if mode in self.given else ""
+            self.report.refuse(place, f"{mode}={kind}", reason(rule), nearest)
+        return {change.name: change} if change else {}
+
+    def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:
+        """Whether a GPU, of `gpus` or any number, runs its part of a mini-batch at once; False for a variable."""
+        keys = (f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
+        texts = [self.text(key, default) for key, default in zip(keys, ("256", "1", "8", "1"), strict=True)]
+        if not all(map(str.isdigit, [rows, *texts])):
+            return False
+        mini, n, gpus_per_node, nodes = map(int, texts)
+        world = gpus_per_node * nodes
+        return gpus in (0, world) and int(rows) * world == mini * n
+
+    def rows(self) -> str:
+        """How many rows each micro-batch of a GPU has; "" where that varies, or is not known here."""
+        keys = [f"{section}.ppo_micro_batch_size" for section in (ACTOR, "critic")[: 1 + self.has_critic]]
+        of_job = {key: self.per_gpu(self.given[key]) for key in keys if key in self.given}
+        counts = {self.text(f"{k}_per_gpu") or next((c.text for c in of_job.get(k, {}).values()), "") for k in keys}
+        is_fixed = len(counts) == 1 and not self.is_on(f"{ACTOR}.use_dynamic_bsz")
+        return counts.pop() if is_fixed else ""
+
+
+def other_mains(job: ShellJob | YamlJob) -> list[tuple[str, int, int]]:
+    return [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
 
 
 def is_equal(old, new) -> bool:
@@ -211,28 +330,25 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
-def as_shell_reads(job: ShellJob, word: Word) -> str:
-    """A value without the shell's quotes, where they are not around the whole word."""
-    is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')
-    return word.value.strip() if is_quoted else "".join(shlex.split(word.value))
-
-
-def composed(job: ShellJob, report: Report) -> str:
+def checked(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
-    if not package:
-        return "names of keys, as verl is not installed here"
-    from hydra import compose, initialize_config_dir
-
-    words = [w for w in job.words if w.is_fixed]
-    texts = [f"{w.sign}{w.key}" + f"={as_shell_reads(job, w)}" * (w.value is not None) for w in words]
-    name = "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
-    try:
-        folder = str(Path(package.origin).parent / "trainer" / "config")
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            compose(name, overrides=texts)
-    except Exception as error:
-        line = str(error).strip().splitlines()[0]
-        report.refuse("", "the new job", f"verl's configuration refuses it: {line}", "the key that it names")
-    variables = len(job.words) - len(words)
-    return f"composed with verl's own configuration, without the {variables} settings whose values are variables"
+    folder = Path(package.origin).parent if package and package.origin else None
+    version = f"verl {(folder / 'version' / 'version').read_text(encoding='utf-8').strip()}" if folder else "no verl"
+    if not version.startswith(f"verl {newest('verl')}."):
+        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
+        return f"names of keys alone, as this Python has {version}; {other}"
+    words = {}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch]:
+        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
+        value = word.value and (word.value.strip() if is_quoted else "".join(shlex.split(word.value)))
+        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
+    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
+    composed, findings = composition(
+        words, "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
+    )
+    findings += missing_values(composed) if composed is not None else []
+    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
+        report.refuse("", "the new job", finding, "the key that it names")
+    left_out = "without the settings whose values are variables, or set in a branch"
+    return f"composed with verl's own configuration, {left_out}"

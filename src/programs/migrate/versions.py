@@ -40,7 +40,7 @@ def uses(source: PythonSource) -> list[Use]:
 
 def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
     """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
-    pattern = re.compile(rf"\b{package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
+    pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
     near = Path(file).parent / "requirements.txt"
     texts = {file: text} | ({str(near): near.read_text(encoding="utf-8", errors="replace")} if near.is_file() else {})
     for name, content in texts.items():

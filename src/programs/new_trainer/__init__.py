@@ -8,26 +8,26 @@
     python scripts/new_trainer.py grpo my_grpo.py --model M --data train.jsonl --eval_data test.jsonl \\
         --reward my.py:reward --minutes 2 --out runs/mine
 
-does three things and stops at the first that fails. FILE gets the page, one file of plain PyTorch and transformers;
-settings of the method that are given, such as `--clip_eps_high 0.28`, become its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log;
---minutes is for both. Without --out it stops after the check, without --model after the writing.
+does three things and stops at the first that fails. It writes the page to FILE: one file of plain PyTorch and
+transformers, whose defaults are the settings that you give, such as `--clip_eps_high 0.28`. selfcheck compares it with
+independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
+--minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it: `--kl_coef 0.04`
-of grpo, `--turn_baseline turn` of multi_turn, and of all pages `--prompt_column question`, or `--metrics_file
-metrics.jsonl`, a second log only of updates, with `--metric_names reward=reward/mean,…` under your names. --list
-prints all. --inline copies the file of the reward or environment into FILE too.
---advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
-the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
-loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
+a change of templates/changes/, such as `--change token_mean`. A flag that only a change has makes that change too:
+`--kl_coef 0.04` (grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and
+`--metrics_file metrics.jsonl`, a second log of the updates alone, whose names `--metric_names reward=reward/mean,…`
+sets. --list prints all. --inline also copies the file of the reward or environment into FILE.
+--advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function by yours and copy the text of
+its file; ppo_train.py takes the same. selfcheck does not require such advantages to sum to 0 in a group, nor such a
+loss to clip. A loss that by design lacks the policy gradient at ratio 1 needs `--leave_out advantages_detached`.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
-start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
-conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
-the saved model loads, and by how much its weights differ from the start's; `prove.py OUT` measures its accuracy again,
-by transformers' own generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated;
-whatever ends the command once FILE is written, stdout says how far it came.
+repeat the run, how many held-out prompts also occur in training, the accuracy before and after (for conversations the
+mean return, and that of the logged ones by number of answers), diagnose.py's verdict, whether the saved model loads,
+and by how much its weights differ from the start's. `prove.py OUT` measures the accuracy again, by transformers' own
+generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early; it then saves and evaluates. Whatever ends
+the command after FILE is written, stdout says how far it got.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\

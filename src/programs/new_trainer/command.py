@@ -39,6 +39,7 @@ from programs.new_trainer.pages import (
 from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
+OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
@@ -56,7 +57,7 @@ def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
 
 def check_file(file: str, force: bool) -> None:
     """Raise UserError for a FILE that cannot be written, or that is there."""
-    need(file.endswith(".py"), f"got FILE {file}; expected a name in .py")
+    need(file.endswith(".py"), f"got FILE {file}; expected a name ending in .py")
     folder = Path(file).resolve().parent
     need(folder.is_dir(), f"got FILE {file}; expected a folder that exists; try mkdir -p {folder}")
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
@@ -196,7 +197,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if not started:
         return 0
     report |= unread_columns(given, rows)
-    left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
+    left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:
@@ -257,10 +258,10 @@ def trainer_parser() -> argparse.ArgumentParser:
     parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
     inline = "copy the file of the reward or environment into FILE, as its default"
     parser.add_argument("--inline", action="store_true", help=inline)
-    left_out = "checks of selfcheck that are not for your method"
+    left_out = "checks of selfcheck that do not fit your method"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=left_out)
     for flag, (_, takes) in OWN.items():
-        help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
+        help_text = f"your function; its parameters are any of {', '.join(takes)}"
         parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
     kept = "rows of --data kept back, in place of --eval_data; writes OUT_data/train.jsonl and OUT_data/held_out.jsonl"
     parser.add_argument("--hold_out", "--hold-out", type=int, metavar="N", help=kept)

@@ -1,12 +1,14 @@
-"""The pages of templates/ as source: their settings and changes, and functions of the user's put in."""
+"""The pages of templates/ as source: settings, changes, and the user's functions inserted."""
 
 import argparse
 import ast
+import itertools
 import re
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
+from parts.rewards.extracts import IMPORTS, bound_names, import_blocks
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 # Settings of one run, which stay flags of the page; all others are written into it.
@@ -100,37 +102,81 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def own_text(file: str) -> tuple[str, list[str]]:
-    """(text, names of functions and classes) of a Python file.
+def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements whose imports bind one name each."""
+    statements = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            statements += [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            statements += [ast.Import([alias]) for alias in node.names]
+        else:
+            statements.append(node)
+    return statements
 
-    Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
+
+def origins(nodes: list[ast.stmt]) -> dict[str, str]:
+    """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
+    found = {}
+    for node in one_name_each(nodes):
+        is_module = isinstance(node, ast.Import) and not node.names[0].asname
+        origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
+        found |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    return found
+
+
+def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
+    """(text, statements, imports at the top) of a Python file.
+
+    The text is without these, known imports, its docstring and a block `if __name__ == ...`.
     """
     text = Path(file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines = text.splitlines()
+    lines, imports, at_top = text.splitlines(), [], True
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if is_text or is_main or getattr(node, "module", "") == "__future__":
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
-    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
-    return text, [node.name for node in body if hasattr(node, "name")]
+        is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
+        at_top &= is_text or is_import  # further down, sys.path may have changed
+        parts = one_name_each([node]) if is_import else []
+        unknown = [] if at_top else [ast.unparse(x) for x in parts if ast.unparse(x) not in known]
+        imports += parts if at_top else []
+        if is_text or is_main or len(unknown) < len(parts):
+            height = node.end_lineno - node.lineno + 1
+            lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body, imports
+
+
+def imports_of(source: str) -> list[ast.stmt]:
+    """The imports that a page begins with."""
+    return [*itertools.takewhile(lambda x: isinstance(x, IMPORTS), ast.parse(source).body[1:])]
+
+
+def with_imports(source: str, imports: list[ast.stmt]) -> str:
+    """The page with further imports among its own."""
+    lines, own = source.splitlines(), imports_of(source)
+    return (
+        "\n".join([*lines[: own[0].lineno - 1], import_blocks([*own, *imports]), *lines[own[-1].end_lineno :]]) + "\n"
+    )
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    text, theirs = own_text(file)
+    text, body, imports = own_text(file, {*map(ast.unparse, one_name_each(imports_of(source)))})
+    theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
-    both = sorted({*theirs} & {*outline(source)})
+    own, others = origins(ast.parse(source).body), origins(body)
+    both = sorted(x for x in own.keys() & others if not own[x] or own[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
+    source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 

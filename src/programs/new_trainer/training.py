@@ -1,4 +1,4 @@
-"""The check of a page, its run, and what both come to."""
+"""The check of a page, its run, and the results of both."""
 
 import json
 import signal

@@ -3,13 +3,13 @@
 import dataclasses
 
 from parts.data.held_out import overlap_metric
+from parts.evaluating.paired_tests import Values, accuracy_figures, summarize
 from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
-from parts.reading.paired_tests import accuracy_figures
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, known_scores
 from parts.running.progress import reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures, widened
@@ -53,12 +53,8 @@ def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
     as some share is large.
     """
     sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
-    figures, count = {}, len(sums)
-    if count > 1:
-        generator, per_prompt = np.random.default_rng(seed), (sums.sum(1), tokens.sum(1))
-        drawn = (generator.integers(count, size=count) for _ in range(RESAMPLED))
-        means = [per_prompt[0][rows].sum() / per_prompt[1][rows].sum() for rows in drawn]
-        figures["low"], figures["high"] = np.quantile(means, [0.025, 0.975]).tolist()
+    interval = summarize(Values(sums.sum(1).tolist(), tokens.sum(1).tolist()), RESAMPLED, seed)["ci95"]
+    figures = dict(zip(("low", "high"), interval or (), strict=False))
     if sums.size >= 8 and sums.sum() > 0:
         figures["top"] = float(sums.max() / sums.sum())
     return figures
@@ -97,7 +93,8 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
         metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
         metrics |= accuracy_figures(samples)
-        metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+        if scores := known_scores(samples):
+            metrics["eval/score"] = sum(scores) / len(scores)
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]

@@ -1,4 +1,4 @@
-"""What a run is given: prompts, student, teacher, an optional reward; and all checks of it."""
+"""Inputs of a run and their checks: prompts, student, teacher, an optional reward."""
 
 from pathlib import Path
 

@@ -6,6 +6,7 @@ from parts.foundation.processes import torch
 from parts.learning.advantages import discounted_returns, grpo_advantages, mean_advantages, rloo_advantages
 from parts.learning.losses import kl_estimate, policy_loss
 from parts.networks.forward import all_logits, known_logits, lost_mass
+from parts.rewards.rewards import is_scored
 from programs.on_policy_distillation.settings import OBJECTIVES, Config
 
 
@@ -177,9 +178,8 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
         advantages = -kl_coef * discounted_returns(gap, mask, config.discount)
     if config.reward_coef:
         scores = torch.tensor([s["score"] for s in samples], device=mask.device)
-        groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
-        applies = [any(value is not None for value in s["rewards"].values()) for s in samples]
-        scored = torch.tensor(applies, device=mask.device)
+        groups = torch.tensor([s["group"] for s in samples], device=mask.device)
+        scored = torch.tensor(list(map(is_scored, samples)), device=mask.device)
         if scored.any():
             values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]

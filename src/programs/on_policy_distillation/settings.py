@@ -1,4 +1,4 @@
-"""Settings of the trainer and what contradicts what."""
+"""Settings of the trainer, and contradictions between them."""
 
 import math
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class Config(RolloutSettings):
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
-    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
+    kl_top_k: int = setting(0, "tokens that a divergence compares singly, the rest as one (0: whole vocabulary)")
     top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
     kl_coef: float = setting(1.0, "weight of the divergence")
     discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
     reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
     advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
     advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    advantage_eps: float = setting(1e-6, "added to a group's deviation; 1e-6 as in verl, TRL has 1e-4")
     aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
     ppo_epochs: int = setting(1, "passes over each batch", positive=True)
     minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)

@@ -1,10 +1,11 @@
-"""One step: rollout, what the teacher says of it, update, in the order of the data."""
+"""One step, in the order of the data: rollout, the teacher's scores, update."""
 
 import math
 import statistics
 import time
 
 from parts.foundation.processes import np, room_for, stop_before_update, sum_over_processes, torch
+from parts.learning.advantages import equal_groups
 from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, masked_mean, micro_batches, own_rows, trimmed
@@ -44,6 +45,7 @@ def rollout_batch(config: Config, models, engine, reward, rows: list, step: int,
     prompts = [row for row in picked for _ in range(config.group_size)]
     noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
     samples = collect(config, models, engine, reward, prompts, noise, timer)
+    samples = [sample | {"group": i // config.group_size} for i, sample in enumerate(samples)]
     begin = time.perf_counter()
     ask_server(models, samples)
     timer["teacher"] = time.perf_counter() - begin
@@ -52,12 +54,9 @@ def rollout_batch(config: Config, models, engine, reward, rows: list, step: int,
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
     """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
-    rewarded = bool(samples[0]["rewards"])
-    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer, rewarded)
-    if rewarded and config.group_size > 1:
-        scores = [s["score"] for s in samples]
-        groups = [{*scores[i : i + config.group_size]} for i in range(0, len(scores), config.group_size)]
-        metrics["reward/zero_std_frac"] = statistics.fmean(len(group) == 1 for group in groups)
+    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer)
+    if samples[0]["rewards"] and config.group_size > 1:
+        metrics["reward/zero_std_frac"] = statistics.fmean(equal_groups(samples, config.group_size))
     if "old_logprobs" in batch:
         mask = batch["loss_mask"]
         gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask

@@ -1,4 +1,4 @@
-"""The teacher, a local network or a server, and what it says of a batch's tokens."""
+"""The teacher, a local network or a server, and its log-probs of a batch's tokens."""
 
 import dataclasses
 import math

@@ -15,9 +15,9 @@ One step samples completions, scores them, and updates the policy on that batch.
                                                                                            dual clip: Ye 2020, eq. 5
     value loss   1/2 max((V - R)^2, (clip(V, V_old +- c) - R)^2),  R = A + V_old       as in the original PPO code
 
-Every other algorithm samples `group_size` completions per prompt and needs no critic. Each is three choices, a row of
-PRESETS: an advantage estimator (ADVANTAGES), a policy loss (LOSSES) and an aggregation (`token_weights`), and where the
-KL goes. Each choice has its own flag; your own estimator or loss is `--advantage FILE.py:function` or `--loss
+Every other algorithm samples `group_size` completions per prompt and needs no critic. Each is a row of PRESETS with
+four choices: an advantage estimator (ADVANTAGES), a policy loss (LOSSES), an aggregation (`token_weights`), and where
+the KL goes. Each choice has its own flag; your own estimator or loss is `--advantage FILE.py:function` or `--loss
 FILE.py:function`. references/rl_algorithms.md has equations, sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
@@ -37,4 +37,4 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 128 + n saved and stopped by signal n.
 """
 
-ROOMS = ("settings", "rollout", "models", "chosen_tokens", "step", "run")
+ROOMS = ("settings", "pass_band", "rollout", "models", "chosen_tokens", "step", "run")

@@ -1,4 +1,4 @@
-"""Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a minibatch."""
+"""Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch."""
 
 from parts.foundation.processes import np, of_first_process, sum_over_processes, torch
 from parts.learning.losses import covariance_choice

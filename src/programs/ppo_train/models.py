@@ -1,11 +1,10 @@
-"""What a run is given, prompts, rewards, environments, networks; and all checks of it."""
+"""Inputs of a run and their checks: prompts, rewards, environments, networks."""
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.data.pass_band import check_band
 from parts.data.prompts import load_splits
 from parts.environments.play_setup import (
     TURN_SETTINGS,
@@ -32,6 +31,7 @@ from parts.networks.models import (
     adapter_settings,
     add_lora,
     check_context,
+    check_tokens,
     end_and_pad_ids,
     keep_as_reference,
     load_network,
@@ -41,6 +41,7 @@ from parts.networks.models import (
 )
 from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
+from programs.ppo_train.pass_band import check_band
 from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 
@@ -142,6 +143,7 @@ def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, m
         if inputs.environments:
             limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
             check_fits(config, limit)
+            check_tokens(models, inputs.rows + inputs.held_out)
         else:
             check_context(config, models, inputs.rows + inputs.held_out)
     elif inputs:

@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable
 
 from parts.data.held_out import overlap_metric
-from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
 from parts.environments.conversations import Conversation
 from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.evaluating.paired_tests import accuracy_figures
 from parts.foundation.processes import np
-from parts.learning.advantages import all_equal, estimator, shaped_score
+from parts.learning.advantages import equal_groups, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
-from parts.reading.paired_tests import accuracy_figures
-from parts.rewards.rewards import Reward
+from parts.rewards.rewards import Reward, known_scores
 from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
 from parts.running.progress import reward_means, rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
+from programs.ppo_train.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
 from programs.ppo_train.settings import Config
 
 
@@ -94,25 +94,25 @@ class Sampler:
     def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
         """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
 
-        With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly
-        sampled ones, in at most `max_refills` further rounds; places still open then go to such groups, which train
-        nothing. Groups that differ beyond the batch are not used.
+        With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), newly sampled groups replace those of equal score,
+        in at most `max_refills` further rounds. Places still open are then filled with equal-score groups, masked.
+        Differing groups beyond the batch are not used.
 
         Returns:
             (samples of the batch, all that were sampled).
         """
-        config, size = self.config, self.config.group_size
+        config, size, each = self.config, self.config.group_size, estimator(self.config).each_reward
         self.engine.sync(step)
         prompts, kept, spare, drawn = config.batch_size // size, [], [], []
         for attempt in range(1 + config.dynamic_sampling * config.max_refills):
             samples = self.round(step, attempt, self.groups_to_sample(prompts - len(kept)), timer)
             drawn += [one | {"round": attempt} for one in samples]
-            for i in range(0, len(samples), size):
-                group = samples[i : i + size]
-                (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
+            for i, equal in enumerate(equal_groups(samples, size, each)):
+                group = samples[i * size : (i + 1) * size]
+                (spare if config.dynamic_sampling and equal else kept).append(group)
             if len(kept) >= prompts:
                 break
-        differ = [not all_equal(config, drawn[i : i + size]) for i in range(0, len(drawn), size)]
+        differ = [not equal for equal in equal_groups(drawn, size, each)]
         self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
         if config.keep_between:
             seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
@@ -172,15 +172,15 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
     if "talk" in samples[0]:
         metrics |= play_metrics([s["talk"] for s in samples])
     if "values" in batch:
-        spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
+        spread = explained_variance(batch["values"], batch["returns"], batch["loss_mask"])
         metrics["value/explained_variance"] = spread
     if config.group_size > 1:
-        groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
-        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
+        equal = equal_groups(samples, config.group_size, estimator(config).each_reward)
+        metrics["reward/zero_std_frac"] = statistics.fmean(equal)
     if config.dynamic_sampling:
         metrics["rollout/samples"] = len(samples)
         metrics["rollout/rounds"] = 1 + max(s.get("round", 0) for s in samples)
-        differ = sum(not all_equal(config, group) for group in groups)
+        differ = equal.count(False)
         metrics["rollout/unused"] = max(0, differ * config.group_size - config.batch_size)
     if "ref_logprobs" in batch and "old_logprobs" in batch:
         metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
@@ -205,7 +205,8 @@ def evaluate(
     """
     samples = sample(config, models, engine, reward, rows, None, {})
     metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
-    metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    if scores := known_scores(samples):
+        metrics["eval/score"] = sum(scores) / len(scores)
     metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
     metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
     if "talk" in samples[0]:

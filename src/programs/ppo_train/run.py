@@ -78,8 +78,8 @@ def train(config: Config) -> int:
     settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
     with room_for(*LOADING):
         models = load_models(config, device, checkpoint, inputs.tokenizer)
-        validate(config, inputs=inputs, models=models)
         inputs.prepare_play(config, models.eos_ids)
+        validate(config, inputs=inputs, models=models)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)

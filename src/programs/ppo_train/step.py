@@ -9,6 +9,7 @@ from parts.learning.optimizer import Statistics, run_updates, sum_gradients, swi
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
 from parts.networks.models import Models, as_reference, autocast
+from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, sampling_advice, update_advice
 from programs.ppo_train.chosen_tokens import chosen_tokens, draws
@@ -50,19 +51,19 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
     """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
 
     With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
-    Without a reference or critic, rows that will train nothing are not run through the policy.
     """
     batch = collate(samples, models.pad_id, models.device)
-    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
+    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") and is_scored(s) for s in samples]
     batch["loss_mask"] = batch["response_mask"] * torch.tensor(kept, device=models.device)[:, None]
     names = [name for name, network in (("values", models.critic), ("ref_logprobs", models.reference)) if network]
     kl_first = models.reference and config.kl_in == "reward"  # else the update measures it on its way
     if config.ppo_epochs * config.minibatches > 1 or kl_first:
         names.append("old_logprobs")
-    early = not models.critic and not models.reference  # then the advantages depend on no network
-    if early:
+    rows = list(range(len(samples)))
+    advantages_need_networks = models.critic or models.reference
+    if not advantages_need_networks:
         batch |= agreed_advantages(config, batch, samples, kl_coef)
-    rows = contributing(config, batch) if early else list(range(len(samples)))
+        rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
     local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
     for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
@@ -70,11 +71,16 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
-    if "old_logprobs" in made and len(rows) < len(samples):  # so that they show no gap to the sampler
-        absent = torch.ones(len(samples), dtype=torch.bool, device=models.device)
-        absent[rows] = False
-        batch["old_logprobs"][absent] = batch["rollout_logprobs"][absent]
-    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)
+    if "old_logprobs" in made:
+        batch["old_logprobs"] = of_rows_run(batch["old_logprobs"], batch["rollout_logprobs"], rows)
+    return batch | agreed_advantages(config, batch, samples, kl_coef) if advantages_need_networks else batch
+
+
+def of_rows_run(old_logprobs, rollout_logprobs, rows: list[int]):
+    """Old log-probs [B, T] of the rows that were run, the sampler's of the others, which then show no gap to it."""
+    merged = rollout_logprobs.clone()
+    merged[rows] = old_logprobs[rows]
+    return merged
 
 
 def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
@@ -117,7 +123,7 @@ def accumulate_gradients(
     """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
-    Rows that contribute nothing are left out of the networks; they count in the weights.
+    Rows that are not `contributing` count in the weights only.
     """
     whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
     tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes

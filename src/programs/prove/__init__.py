@@ -7,33 +7,40 @@
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
-                       before and after by transformers' own generate and the run's reward, greedy and sampled once;
-                       held-out prompts that also train; KL of the saved model to its start, or to its teacher
-    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; intervals, McNemar's
-                       p recomputed; unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: reward_preflight.py tries it on your rows (gold, empty, nonsense; twice, in another
-                       order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion;
-                       where rows have tests, hostile programs through that very reward: paid, read, changed, ended
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and the returns of the same answers
-                       where ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop play them
-    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as
-                       (--set: the numbers inside them): value and gradient by float64 loops over single tokens;
-                       padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id, equal
-                       scores. What is not recognised or does not import is listed, never guessed
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags behind --
-    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
-                       has verl composes it, reads rows by verl's data set and tries the job's copy of the reward
+                       before and after, by transformers' own generate and the run's reward, greedy and sampled once;
+                       held-out prompts that also occur in training, or swap the numbers of one (a+b, b+a); whether
+                       the accuracies in metrics.jsonl are those of its models; KL to its start or teacher
+    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
+                       and reward: computed again from the completions; intervals and McNemar's p recomputed;
+                       unfinished texts that count as right; two rows to read
+    FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
+                       nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
+                       verl, ours); time and memory per completion; whether it runs an answer as Python; if rows have
+                       tests (asserts, input and output), whether hostile programs get paid, read or change anything,
+                       or end the reward
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
+                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
+                       by --as (--set: the numbers inside them): value and gradient against float64 loops over single
+                       tokens; padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id,
+                       equal scores; inputs changed in place. It says which form of inputs fits, such as [T, B] or one
+                       group a call. Of GAE also the bootstrap, its end and the returns; of losses large ratios, an
+                       entropy term and the sampler's log-probs; of all, later calls with the same inputs. It lists
+                       what it does not recognise or cannot import, and never guesses
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
+    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
+                       that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
-stdout has one JSON object, stderr at most five sentences and what was found against the thing. A run is measured on as
-many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs
-harm only their own files and processes, even where nothing contains them.
+stdout has one JSON object; stderr has at most five sentences and the findings. A run is measured on as many held-out
+rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm only their own
+files and processes, even if nothing contains them.
 
-Deliberately left out: bootstrap intervals, losses that choose tokens among a minibatch, and of an environment the
-trainers around its conversations: nothing samples, and no TRL or verl is started.
+Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
+environment's conversations: its answers are scripted, and neither TRL nor verl starts.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
@@ -43,14 +50,15 @@ trainers around its conversations: nothing samples, and no TRL or verl is starte
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 proved, 1 something was found against it, 2 bad input.
+Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is false, too, where
+what matters most could not be measured.
 """
 
 ROOMS = (
     "proof",
     "exact_figures",
-    "run_settings",
     "run_proof",
+    "graded_again",
     "evaluation_proof",
     "attack_proof",
     "reward_proof",
@@ -59,6 +67,8 @@ ROOMS = (
     "formulas",
     "recognition",
     "function_calls",
+    "function_faults",
+    "function_checks",
     "function_proof",
     "command",
 )

@@ -1,4 +1,4 @@
-"""A reward that runs programs, on hostile ones: what is paid, read, changed, left behind or ended."""
+"""A reward that runs programs, tried on hostile ones: what they are paid, read, change, leave behind or end."""
 
 import contextlib
 import json
@@ -10,8 +10,24 @@ from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_pr
 from programs.prove.proof import Proof
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
-TOGETHER_S, ALONE_S = 40.0, 15.0  # all programs in one call; one of them
+OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
+FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")
+FED_MAIN = "print(f(int(input())))"  # a program that is judged by what it prints
+TOGETHER_S, ALONE_S = 40.0, 25.0  # all programs in one call; one of them
 HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
+
+
+def fed_test(tests):
+    """Tests of input and output in their own form, with that of the attacks in them; None where they are others."""
+    if isinstance(tests, str):
+        with contextlib.suppress(ValueError):
+            tests = fed_test(json.loads(tests))
+            return json.dumps(tests) if tests else None
+    if isinstance(tests, list) and tests:
+        return [found] if (found := fed_test(tests[0])) else None
+    pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
+    lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
+    return tests | lists if len({*pair.values()}) == 2 else None
 
 
 def attacked_row(row: dict, names: set[str]) -> dict | None:
@@ -21,6 +37,8 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
         return row | {"reward_model": inner}
     for name in TESTS:
         value, test = row.get(name), TEST_OF_ATTACKS
+        if name in names and (fed := fed_test(value)):
+            return row | {name: fed}
         if name not in names or "assert " not in json.dumps(value, default=str):
             continue
         with contextlib.suppress(ValueError, TypeError):
@@ -35,6 +53,8 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and say what got through."""
     (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
+    if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
+        programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
         return called_on_programs(str(Path(path).resolve()), name, row, codes, seconds)
@@ -46,7 +66,8 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
         with ThreadPoolExecutor(4) as pool:
             outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
     scores = [x.get("scores", [0.0])[0] for x in outcomes]
-    right, wrong = min(s for s, (kind, *_) in zip(scores, programs, strict=True) if kind == "right"), scores[hostile[0]]
+    rights = {about: s for s, (kind, about, _) in zip(scores, programs, strict=True) if kind == "right"}
+    right, wrong = rights["plain"], scores[hostile[0]]
     if right <= wrong:
         proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
         return
@@ -59,8 +80,11 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
             through[programs[i][1]] = "; ".join(problems)
     proof.figures["attacks"] = {"tried": [programs[i][1] for i in hostile], "got_through": through}
     proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
+    libraries = (
+        ", and so is one with an import" if rights["a library"] > wrong else f"; one with an import gets {wrong:g}"
+    )
     held, through = len(hostile) - len(through), ", ".join(through) or "none"
     proof.say(
         f"{held} of {len(hostile)} hostile and wrong programs were contained, each called through this very reward on "
-        f"this machine (user {os.getuid()}), and right ones are paid; got through: {through}."
+        f"this machine (user {os.getuid()}); got through: {through}. A plain right program is paid{libraries}."
     )

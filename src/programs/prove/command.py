@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
-from parts.foundation.messages import need, say, tell
+from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import prove_evaluation, results_files
@@ -15,16 +15,22 @@ from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import SETTABLE, functions_of, prove_functions
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
-from programs.prove.run_proof import prove_run
-from programs.prove.run_settings import ACCEPTED, values_of
+from programs.prove.run_proof import prove_run, values_of
 from programs.prove.trainer_proof import CONTRACT, prove_job, prove_trainer
+
+ACCEPTED = (
+    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
+    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
+    "overrides (.txt) of a verl job"
+)
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "rows": "--rows", "flags": "flags behind --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...] [-- a trainer's flags]",
+        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
         description=__doc__,
         formatter_class=raw,
         allow_abbrev=False,
@@ -33,45 +39,62 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
-    numbers = "numbers that functions have inside: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
+    numbers = "constants inside the functions: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
     parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
-    parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
-    parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
-    parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
+    parser.add_argument("--python", metavar="PYTHON", help=python)
+    parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
+    parser.add_argument("--rows", type=int, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
+
+
+def check_flags(args, kind: str, *taken: str) -> None:
+    """Raise UserError for flags that this kind of thing does not take."""
+    for place, flag in FLAGS.items():
+        got = f"got {flag} with {args.thing}, which is checked as {kind} and takes none"
+        need(place in taken or not getattr(args, place), f"{got}; expected it with another kind; try it without")
 
 
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
     path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
-    need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
+    rows = 256 if args.rows is None else args.rows
+    need(args.minutes > 0 and rows > 0, f"got --minutes {args.minutes:g} --rows {rows}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
     need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
+        check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
-        return prove_named(args.thing, args.data, seconds)
+        return prove_named(args.thing, args.data, args.flags, seconds)
     if results_files(path):
-        return prove_evaluation(path)
+        check_flags(args, "evaluation")
+        return prove_evaluation(path, seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
     if folder:
-        return prove_run(folder, seconds, args.rows)
+        check_flags(args, "run", "rows")
+        return prove_run(folder, seconds, rows)
     if path.suffix in (".yaml", ".yml", ".txt"):
-        return prove_job(path, args.python, seconds)
+        check_flags(args, "verl job", "python")
+        return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {node.name for found in functions.values() for node in found}
+    names = {name for found in functions.values() for name in found}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
-        return prove_trainer(path, args.trainer_flags, seconds)
+        check_flags(args, "trainer", "flags")
+        return prove_trainer(path, args.flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    check_flags(args, "functions", "formulas", "numbers")
     return prove_functions(Path(file), name, args.formulas, args.numbers)
 
 
 def prove(args) -> int:
     """Print the proof and return the exit code."""
     begin = time.perf_counter()
-    proof = proof_of(args)
-    report = {"kind": proof.kind, "thing": proof.thing, "proved": not proof.findings, "findings": proof.findings}
+    try:
+        proof = proof_of(args)
+    except UserError as error:
+        raise UserError(str(error)) from None  # with this program's exit code, not that of what failed
+    report = {"kind": proof.kind, "thing": proof.thing, "proved": proof.proved, "findings": proof.findings}
     report |= {"sentences": proof.sentences, "not_measured": proof.not_measured, "figures": proof.figures}
     tell(json.dumps(report | {"seconds": round(time.perf_counter() - begin, 1)}, indent=1, allow_nan=False))
     for sentence in proof.sentences:
@@ -84,9 +107,9 @@ def prove(args) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    at = argv.index("--") if "--" in argv else len(argv)  # what follows is the trainer's
+    at = argv.index("--") if "--" in argv else len(argv)  # what follows is selfcheck.py's or reward_preflight.py's
     args = parse_flags(make_parser(), argv[:at])
-    args.trainer_flags = argv[at + 1 :]
+    args.flags = argv[at + 1 :]
     quiet_environment()
     return exit_code(lambda: prove(args), mend="try the same command", stopped="stopped; nothing was written")
 

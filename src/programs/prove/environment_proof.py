@@ -1,4 +1,4 @@
-"""An environment: reward_preflight.py's checks, and the same scripted answers where it is played, four times."""
+"""An environment: reward_preflight.py's checks, and the same scripted answers in all four programs."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,16 @@ from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import import_file
-from programs.prove.proof import Proof, failures_of, report_of
+from programs.prove.proof import Proof, failures_of, preflight_of
 
 TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name of a file, which is not run, is a class or a dictionary: neither is a reward."""
+    """Whether a name of a file, which is not run, is a class that is not called, or a dictionary: no rewards."""
     text = file.read_text(encoding="utf-8", errors="replace")
-    return bool(re.search(rf"^(class {name}\b|{name}\b.*= *\{{)", text, re.MULTILINE))
+    found = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
+    return bool(found) and "def __call__(" not in found[0]
 
 
 class Script:
@@ -104,9 +105,9 @@ def in_verl(module, s: Script) -> list[float]:
 PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
 
 
-def prove_environment(spec: str, data: str, seconds: float) -> Proof:
+def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Try an environment on rows."""
-    report = report_of("reward_preflight.py", ["--environment", spec, "--data", data, "--json"], seconds)
+    report = preflight_of("environment", spec, data, flags, seconds)
     proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
     proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
     known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
@@ -114,6 +115,10 @@ def prove_environment(spec: str, data: str, seconds: float) -> Proof:
     if gold := report["gold"]:
         marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
+    else:
+        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
+    for note in [x for x in report["findings"] if x["check"] == "goes_on"]:
+        proof.say(f"Note: {note['message']}; {note['try']}.")
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof

@@ -5,9 +5,10 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
-from parts.reading.evaluation_results import read_report
 from programs.prove.exact_figures import difference_interval, exact_p, share_interval
+from programs.prove.graded_again import regrade
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -18,7 +19,8 @@ class Results:
     """results.json of one model and the samples beside it."""
 
     def __init__(self, file: Path):
-        self.file, self.tasks, self.samples = file, read_report(str(file))["tasks"], {}
+        report = read_report(str(file))
+        self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -42,7 +44,7 @@ def results_files(path: Path) -> list[Path]:
 
 def column_of(metric: str, sample: dict) -> str:
     """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
-    passes = "passed" if "passed" in sample["metrics"] else "accuracy"
+    passes = next((name for name in ("passed", "verified") if name in sample["metrics"]), "accuracy")
     return passes if metric.startswith("pass@") else metric
 
 
@@ -113,11 +115,17 @@ def recount(results: Results, proof: Proof) -> dict:
     return recounted
 
 
-def prove_evaluation(path: Path) -> Proof:
-    """Recount the results in a file or folder, of one model or of two that were compared."""
+def prove_evaluation(path: Path, seconds: float) -> Proof:
+    """Recount the results in a file or folder, of one model or of two that were compared.
+
+    Args:
+        seconds: for scores that are computed again.
+    """
     proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
     try:
         recounts = [recount(results, proof) for results in all_results]
+        differences, share = len(proof.findings), seconds / len(all_results)
+        again = [regrade(proof, x.file, x.samples, x.settings, share) for x in all_results]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
@@ -128,7 +136,9 @@ def prove_evaluation(path: Path) -> Proof:
         proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
         return proof
     main, results_of = order[0], list(zip(all_results, recounts, strict=True))
-    proof.say(f"{counted} in {path}; {len(proof.findings)} differences to results.json were found.")
+    proof.say(
+        f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
+    )
     for results, found in results_of:
         if main in found:
             figures = found[main]

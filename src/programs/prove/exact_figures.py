@@ -1,4 +1,4 @@
-"""Intervals and paired tests from their formulas, apart from those of the programs that are proved."""
+"""Intervals and paired tests from their formulas, independent of the programs under proof."""
 
 import math
 from fractions import Fraction
@@ -24,6 +24,18 @@ def exact_p(better: int, worse: int) -> float:
     n = better + worse
     tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
     return float(min(Fraction(1), 2 * tail))
+
+
+def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
+    """Two-sided p of Fisher's exact test on two shares, computed with integers.
+
+    >>> round(unpaired_p(3, 4, 1, 4), 6)
+    0.485714
+    """
+    total = right + other_right
+    ways = [math.comb(n, k) * math.comb(other_n, total - k) for k in range(max(0, total - other_n), min(n, total) + 1)]
+    own = math.comb(n, right) * math.comb(other_n, other_right)
+    return float(Fraction(sum(x for x in ways if x <= own), sum(ways)))
 
 
 def paired_figures(before: list[bool], after: list[bool]) -> dict:

@@ -1,10 +1,15 @@
-"""Losses and advantages from their papers, as loops over tokens and rows in float64: what functions are held to."""
+"""Losses and advantages from their papers, as float64 loops over tokens and rows, to compare functions with."""
 
 import math
 import statistics
 from dataclasses import dataclass
 
 CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
+CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
+TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
+WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # truncated ones of the sampler; without them where they only filter
+FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
+WRONG_AXIS = "mean over columns of means over sequences"  # for [T, B] right, for [B, T] a fault
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -66,7 +71,8 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
         d = sum(steps) / len(places)
         d = d if name == "gspo" else d.detach() + logp - logp.detach()
     ratio = d.exp()
-    bounded = clamp(ratio, -math.inf if name == CISPO_PAPER else 1 - c["low"], 1 + c["high"])
+    bounds = {CISPO_PAPER: (-math.inf, 1 + c["high"]), CISPO_TRL: (-math.inf, c["high"])}
+    bounded = clamp(ratio, *bounds.get(name, (1 - c["low"], 1 + c["high"])))
     if name.startswith("cispo"):
         return -bounded.detach() * a * logp
     if name == "sapo":
@@ -77,10 +83,14 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
 
 
 def kl_token(name: str, c: dict, i: int, t: int):
-    """k1, k2 or k3 of one token: KL(policy || reference) from the policy's sample, or from the old policy's."""
-    logp = c["logprobs"][i, t]
-    d = logp - c["ref_logprobs"][i, t]
-    value = {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[name[:2]]
+    """KL of one token: an estimate from the policy's sample or the old policy's, or the sum over the vocabulary."""
+    logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
+    if name in FULL_KL:
+        p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
+        return (p.exp() * (p - q)).sum()
+    d = logp - ref
+    k3 = (-d).exp() - 1 + (-d if c.get("flipped") else d)
+    value = {"k1": d, "k2": d * d / 2, "k3": k3, "|k1|": abs(d)}[name.split()[0]]
     return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
 
 
@@ -89,34 +99,45 @@ def value_token(name: str, c: dict, i: int, t: int):
     v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
     loss = (v - goal) ** 2
     if "clipped" in name:
-        loss = max(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+        larger = min if c.get("least") else max
+        v, old = (old, v) if c.get("exchanged") else (v, old)
+        loss = larger(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
     return loss / 2 if "half" in name else loss
 
 
-def ways_of(formula: str, takes: set[str]) -> list[str]:
-    """The published ways in which a formula is written, for a function that takes these inputs."""
+def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
+    """The published ways in which a formula is written, for a function that takes these inputs.
+
+    Args:
+        full: log-probs are of the whole vocabulary.
+    """
     kind = FORMULAS[formula].kind
     if kind == "kl":
-        names = ["k1", "k2", "k3"] if formula == "kl" else [formula]
+        names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]
         return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
     if kind == "value":
         clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
         return [f"{clip}half squared error", f"{clip}squared error"]
-    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER]}.get(formula, [formula])
+    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER, CISPO_TRL]}.get(formula, [formula])
     terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
-    return [f"{name} with {kl}" for name in names for kl in terms] or names
+    names = [f"{name} with {kl}" for name in names for kl in terms] or names
+    return [f"{name}{how}" for name in names for how in WEIGHTS] if "rollout_logprobs" in takes else names
 
 
 def token_losses(way: str, kind: str, c: dict):
     """Losses [B, T] in one way of writing them, 0 outside the mask."""
     import torch
 
-    losses, (name, _, kl) = [], way.partition(" with ")
+    weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
+    losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
     for i, mask in enumerate(c["mask"]):
         row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
         for t in places:
             if kind == "loss":
-                row[t] = policy_token(name, c, i, t, places) + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
+                over = {"": [], TOKEN_WEIGHT: [t]}.get(weighing, places)
+                weight = math.exp(sum(float(c["old_logprobs"][i, k] - c["rollout_logprobs"][i, k]) for k in over))
+                row[t] = policy_token(name, c, i, t, places) * weight
+                row[t] = row[t] + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
             else:
                 row[t] = {"kl": kl_token, "value": value_token}[kind](way, c, i, t) if kind != "mean" else c["x"][i, t]
         losses.append(torch.stack(row))
@@ -136,7 +157,8 @@ def aggregated(losses, c: dict, dims: int) -> dict:
         found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
         found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
         found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
-    return found | {"token sum / N": sums.sum() / n}
+    columns = losses.sum(0) / c["mask"].sum(0).clamp(min=1)
+    return found | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
 
 
 def group_advantages(formula: str, c: dict) -> dict:

@@ -1,6 +1,11 @@
 """Inputs for functions of losses and advantages, by role; calling a function with them, and its gradient."""
 
+import contextlib
+import copy
+import dataclasses
+import itertools
 import math
+import re
 
 from programs.prove.formulas import FORMULAS
 from programs.prove.recognition import Candidate
@@ -13,12 +18,30 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-BY_TOKEN = ("logprobs", "old_logprobs", "ref_logprobs", "values", "old_values", "returns", "token_rewards", "x")
+LARGE = {(0, 1): -3.0, (0, 2): -6.0, (4, 0): 3.0, (4, 1): 6.0}  # log-ratios of tokens where no clip bounds the loss
+BOUNDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)  # of a log-ratio, which keep the loss finite: tighter ones change it
+BY_TOKEN = tuple(
+    "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
+)
+CUT = 3  # the column at which an episode begins inside a row, for functions of rewards, values and dones
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
+PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
+NOTES = {  # what is said of a form that a function wants
+    **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
+    **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
+    **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
+    "interleaved": "for samples in the order p1 p2 … p1 p2 …",
+    "white": "with the advantages whitened inside",
+    "one_group": "for one group a call: a batch of groups would count as one",
+    "inside": "with bounds of its paper inside",
+    "off": "with its further terms at weight 0",
+    "dones": "with an episode that ends inside a row",
+    "dual_inside": "with a dual clip of 3 inside",
+}
 
 
 def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
@@ -33,16 +56,25 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     c["logprobs"] = -c["logprobs"].abs() - 0.1
     for name, size in (("old_logprobs", 0.5), ("ref_logprobs", 0.3)):
         c[name] = c["logprobs"] + size * c[name]
+    for place, size in LARGE.items() if kind == "loss" else ():
+        c["old_logprobs"][place] = c["logprobs"][place] - size
+        c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
+    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
+    zeros = torch.zeros_like(mask)
+    c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
-    c |= given
+    c |= given | ({"beta": 1.0} if kind == "kl" else {})
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
         c["token_rewards"][range(len(mask)), [row.nonzero().max().item() for row in mask]] = c["scores"]
     return c
+
+
+SHAPES_OF_ONE = ("row", "number", "column", "next values")  # of what follows the last step of a row
 
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
@@ -51,16 +83,64 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
 
     if kind == "advantage":
         ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
-        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}]
-    if kind == "gae" and "mask" in takes:
+        group = {"scores": c["scores"][:4], "mask": c["mask"][:4], "groups": [0] * 4, "one_group": True}
+        if "group_size" in takes and "groups" not in takes:
+            ids.append({"groups": [i % 2 for i in range(len(SCORES))], "interleaved": True})
+        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}, group]
+    forms = [{}]
+    if kind == "gae":
         whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
-        return [{}, {"mask": whole.double(), "note": ", for masks without holes alone"}]
-    if kind != "loss":
-        return [{}]
-    rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
-    same = rows[:, None].expand_as(c["mask"])
-    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
-    return forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+        episode = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
+        others = {"mask": whole.double(), "whole": True} if "mask" in takes else episode
+        parts, ends = ({}, {"part": 1}), ({}, {"bootstrap": True})
+        flags = torch.eye(c["mask"].shape[1], dtype=torch.float64)[:, None].expand(-1, *c["mask"].shape)
+        ended, begun = {"dones": flags[CUT - 1]}, {"dones": flags[CUT], "begins": True}
+        cuts = [ended, begun] if "dones" in takes else [{}]
+        shapes = [{"shape": x} for x in SHAPES_OF_ONE] if "after" in takes else [{}]
+        forms = [a | b | x | y for a in parts for b in ends for x in cuts for y in ({}, others)]
+        if "mask" in takes and "dones" not in takes:
+            going = {"mask": torch.ones_like(c["mask"]), "going": True}
+            forms += [a | b | x | going for a in parts for b in ends for x in (ended, begun)]
+        forms = [form | shape for form in forms for shape in shapes]
+    elif kind == "loss":
+        rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
+        same = rows[:, None].expand_as(c["mask"])
+        forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
+        forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+    wide = forms
+    if kind == "loss":  # of [T, B], equal advantages of a row's tokens would fit a mean over the wrong axis of [B, T]
+        wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
+    more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
+    if kind == "loss" and "dual_clip" not in takes:
+        more.append({"dual_clip": 3.0, "dual_inside": True})
+    by_time, extra = [x | {"by_time": True} for x in wide], []
+    if formula == "kl":
+        scale = torch.linspace(-1, 1, 5, dtype=torch.float64)
+        names = ("logprobs", "ref_logprobs")
+        extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
+    return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
+
+
+def bounded(c: dict, most: float) -> dict:
+    """Inputs of a loss with no log-ratio above a size."""
+    old = c["old_logprobs"].clone()
+    for place, size in LARGE.items():
+        old[place] = c["logprobs"][place] - math.copysign(min(abs(size), most), size)
+    return c | {"old_logprobs": old, "rollout_logprobs": c["rollout_logprobs"] + old - c["old_logprobs"]}
+
+
+def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
+    """Forms of a loss that whitens its advantages; `padded` of one that takes the padding's in, of [B, T]."""
+    made = []
+    for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
+        given = form["advantages"]
+        if padded and given.shape != c["mask"].shape:
+            continue
+        inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
+        white = (given - inside.mean()) / inside.std(correction=correction)
+        made.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+    return made
 
 
 class Tried:
@@ -70,22 +150,81 @@ class Tried:
         self.function, self.roles, self.takes = function, candidate.roles, {*candidate.roles.values()}
         self.kind = FORMULAS[candidate.formula].kind
         self.leaf = LEAVES.get(self.kind, "logprobs")
+        self.terms = [x for x in candidate.left if re.search("(coef|coeff|weight)$", x.lower())]
+        self.changed, self.others = [], None
 
     def __call__(self, c: dict):
-        """The first tensor that it returns; what it raises for each type of mask goes up."""
+        """The tensor that it returns, rows first; `changed` gets what it changes in place. The last error goes up."""
+        *ways, last = self.handed(c)
+        for values in ways:
+            with contextlib.suppress(Exception):
+                return self.read(c, values)
+        return self.read(c, last)
+
+    def handed(self, c: dict) -> list[dict]:
+        """Inputs by role, for each type that a function may want; arrays and lists where no gradient is asked."""
         import torch
 
-        for dtype in (torch.float64, torch.bool):
-            values = c | {"mask": c["mask"].to(dtype), "groups": c.get("ids")}
-            try:
-                result = self.function(**{name: values[role] for name, role in self.roles.items()})
-                break
-            except Exception:
-                if dtype == torch.bool or "mask" not in self.takes:
-                    raise
-        result = next(iter(result.values())) if isinstance(result, dict) else result
-        result = torch.as_tensor(result[0] if isinstance(result, tuple) else result)
+        after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
+        following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
+        given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
+        given |= {"mask": 1 - c["dones"][: len(c["mask"])]} if c.get("going") else {}
+        tensors = {role: given[role] for role in self.takes}
+        for role, x in tensors.items():
+            x = x[: len(c["mask"])] if role == "dones" else x
+            if role in ("after", "after_done"):
+                tensors[role] = self.of_one(x[: len(c["mask"])], following, c)
+            elif getattr(x, "shape", None) == c["mask"].shape:
+                if c.get("bootstrap") and role == "values":
+                    x = torch.cat([x, after[:, None]], 1)
+                tensors[role] = x[0] if c.get("squeezed") else x.T if c.get("by_time") else x
+        kinds = ("numpy", "tolist") if self.kind in ("gae", "advantage") else ()
+        others = [{n: getattr(x, kind)() if torch.is_tensor(x) else x for n, x in tensors.items()} for kind in kinds]
+        flags = {x: tensors[x].bool() for x in ("mask", "dones", "after_done") if torch.is_tensor(tensors.get(x))}
+        return [tensors, *others, tensors | flags]
+
+    def of_one(self, x, following, c: dict):
+        """A number of each row, [B], in the shape that a function wants: a column, one number, or the next values."""
+        shape = c.get("shape", "")
+        if c.get("squeezed") or shape == "number":
+            return x[0]
+        if shape == "next values":
+            return following.T if c.get("by_time") else following
+        return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
+
+    def read(self, c: dict, given: dict):
+        """Call it with inputs by role, and read what it returns: one tensor, and the others of its shape."""
+        import torch
+
+        copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
+        settings = dict.fromkeys(self.terms if c.get("off") else (), 0.0) | c.get("set", {})
+        result = self.function(**({name: copies[role] for name, role in self.roles.items()} | settings))
+        changed = set()
+        for role, x in given.items():
+            keep = given.get("mask", x) != 0
+            if torch.is_tensor(x) and ((x != copies[role]) & (keep if keep.shape == x.shape else x == x)).any():
+                changed.add(role)
+        self.changed = [name for name, role in self.roles.items() if role in changed]
+        if dataclasses.is_dataclass(result) or hasattr(result, "_asdict"):
+            result = {name: getattr(result, name) for name in result.__annotations__}
+        if isinstance(result, dict):
+            word = {"loss": "loss", "value": "loss", "kl": "kl"}.get(self.kind, "adv")
+            names = [x for x in (word, f"{word}antages") if x in result]
+            names = names or [x for x in result if word in str(x).lower()] or [*result]
+            result = (result[names[0]], *(x for name, x in result.items() if re.search("return|target", str(name))))
+        several = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
+        result = self.turned(several.pop(c.get("part", 0)), c)
+        with contextlib.suppress(Exception):  # whatever else it returns
+            several = [self.turned(x, c) for x in several]
+        self.others = several
         return result.reshape(()) if result.numel() == 1 else result
+
+    def turned(self, result, c: dict):
+        """A result with its rows first."""
+        import torch
+
+        result = torch.as_tensor(result)
+        return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
         """(Result, gradient of its weighted sum or None), with the weights of `weights`."""

@@ -1,147 +1,183 @@
-"""Functions of losses and advantages: value and gradient by the formula, and nan under the mask."""
+"""Functions of losses and advantages: value and gradient against the formula, in the form of inputs that they take."""
 
 import ast
 import contextlib
+import inspect
 import math
 import re
 import sys
+import traceback
+import warnings
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
-from parts.learning.oracles import own_gae
 from parts.rewards.reward_forms import import_file
-from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
-from programs.prove.function_calls import BY_TOKEN, NUMBERS, Tried, input_forms, inputs, near
+from programs.prove.formulas import FORMULAS, WRONG_AXIS
+from programs.prove.function_calls import (
+    BOUNDS,
+    NOTES,
+    NUMBERS,
+    Tried,
+    bounded,
+    input_forms,
+    inputs,
+    whitened_forms,
+)
+from programs.prove.function_checks import (
+    look_at_bootstrap,
+    look_at_calls,
+    look_at_entropy,
+    look_at_equal_scores,
+    look_at_returns,
+    look_at_sampler,
+    look_at_way,
+    look_beneath,
+)
+from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
 from programs.prove.proof import Proof
 from programs.prove.recognition import Candidate, recognised
 
-FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
-    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
-    "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
-    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
-    "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
-    "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
-    "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
-    "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
-    "the formula without the KL term": lambda c: {"beta": 0.0},
-    "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
-    "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
-    "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
-}
 SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
-ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
-PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+UNTRIED = "without holes|as 1 - done"  # masks that are not tried with a hole
+UNBOUNDED = "its bounds on old / rollout not reached"
+RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # of these only exact fits count
 
 
-def references(formula: str, tried: Tried, c: dict, shape) -> dict:
-    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
-    import torch
+def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of the first form in which a function is its formula, else of the nearest; None where none can be read.
 
-    if tried.kind in ("advantage", "gae"):
-        names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
-        made = {} if tried.kind == "gae" else group_advantages(formula, c)
-        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
-        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
-        if tried.kind == "gae":
-            plain = own_gae(*(c[name] for name in names))
-            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
-            for i, how in enumerate(("population deviation", "unbiased deviation")):
-                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
-        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
-    leaf = c[tried.leaf].detach().clone().requires_grad_(True)
-    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
-    for way in ways_of(formula, tried.takes):
-        for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
-            found[f"{way}, {how}"] = (c["sign"] * value, leaf)
-    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
-
-
-def judge(candidate: Candidate, function, numbers: dict[str, float]) -> None:
-    """Compare a function with its formula, in the form of inputs that it takes."""
-    tried, nearest = Tried(function, candidate), []
-    c = inputs(tried.kind, tried.takes, numbers)
-    c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
-    for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
+    `candidate.why` gets the problem of the form that got furthest.
+    """
+    nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
+    for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
             found = references(candidate.formula, tried, c | form, result.shape)
-            weights = tried.weights(c, result)
+            weights = tried.weights(c | form, result)
             gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            ranks = [(*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()]
-            nearest += [(rank, c | form, result) for rank in ranks]
-            problem = f"it could not be read: it returns a tensor {[*result.shape]}"
+            odd = (PADDED, WRONG_AXIS)
+            ranks = [
+                (*(x * (x > ROUNDING) for x in gap), any(x in way for x in odd), *gap, way) for way, gap in gaps.items()
+            ]
+            exact = any(rank[:2] == (0.0, 0.0) for rank in ranks)
+            if exact or not RARE & {*form}:
+                nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
+            if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
+                break
+            problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
         except Exception as error:  # a form that it does not take, or the function itself
-            problem = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
-        candidate.why = candidate.why or problem
+            lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
+            text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
+            problems.append((max(lines, default=0), text))
     if not nearest:
+        candidate.why = max(problems, key=lambda x: x[0], default=(0, "no form of its inputs is known"))[1]
+        return None
+    (value, gradient, *_, way), given, result, changed = min(nearest, key=lambda x: x[0])
+    return Fit(value, gradient, way, given, result, changed)
+
+
+def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
+    """Compare a function with its formula, in the form of inputs that it takes; `words` are its source's comments."""
+    tried = Tried(function, candidate)
+    c = inputs(tried.kind, tried.takes, numbers)
+    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # which is maximised
+    forms = input_forms(candidate.formula, tried.kind, tried.takes, c)
+    fit = nearest_fit(candidate, tried, c, forms)
+    if fit and fit.changed:
+        candidate.find(f"it changes its caller's {', '.join(fit.changed)} in place")
+    if fit and not fit.exact:
+        fit = explained_fit(candidate, tried, c, forms, fit)
+    if not fit:
         return
-    (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
-    candidate.why, candidate.written_as = "", way + given.get("note", "")
-    if value or gradient:
-        candidate.find(named_fault(candidate.formula, tried, given, result, value, gradient, way))
+    candidate.written_as = written_as(candidate, tried, fit)
+    if not fit.exact or not look_at_calls(candidate, tried, fit):
         return
-    look_at_way(candidate, way)
-    if "mask" in tried.takes:
-        look_beneath(candidate, tried, given)
+    look_at_way(candidate, tried, fit, words)
+    if "mask" in tried.takes and not fit.given.get("going"):
+        look_beneath(candidate, tried, fit.given)
     if tried.kind == "advantage":
-        equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
-        if not bool((equal.abs() <= ROUNDING).all()):
-            candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
+        look_at_equal_scores(candidate, tried, fit.given)
+    if tried.kind == "gae":
+        look_at_bootstrap(candidate, tried, fit, words)
+        look_at_returns(candidate, tried, fit)
+    if tried.kind == "loss":
+        look_at_entropy(candidate, tried, fit)
+    if "rollout_logprobs" in tried.takes:
+        look_at_sampler(candidate, tried, fit)
 
 
-def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
-    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
-    import torch
-
-    value = near(result, reference.detach(), weights)
-    if leaf is None or value > ROUNDING:
-        return value, 0.0
-    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
-    got = torch.zeros_like(own) if gradient is None else gradient
-    return value, near(got, own, torch.ones_like(own))
-
-
-def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
-    """What a function computes instead of its formula."""
-    import torch
-
-    weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
-    if not value:
-        return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
-    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
-        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there"
-    for text, change in FAULTS.items():
-        others = references(formula, tried, c | change(c), result.shape).values()
-        if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
-            return f"it computes {text}; expected {about}"
-    return f"it is none of the published forms of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
+    """The fit of a function that is not its formula at once: a finding, another form, or a reason not to judge it."""
+    if not look_at_calls(candidate, tried, fit):
+        return fit
+    fault, known = named_fault(candidate, tried, fit.given, fit)
+    if known:
+        candidate.find(fault)
+        return fit
+    if other := bounded_fit(candidate, tried, fit) or whitened_fit(candidate, tried, c, forms):
+        return other
+    if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
+        candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
+        return fit
+    switches = [{"set": {name: not value}} for name, value in candidate.switches.items()]
+    if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
+        ((name, value),) = other.given["set"].items()
+        fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
+    if candidate.generic:
+        candidate.unknown_form = True
+        candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
+        return None
+    candidate.find(fault)
+    return fit
 
 
-def look_at_way(candidate: Candidate, way: str) -> None:
-    """Add a finding about an aggregation that is another formula's."""
-    wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
-    if PADDED in how and candidate.formula != "dr_grpo":
-        candidate.find("it divides by all places, padding included; expected the masked tokens alone")
-    elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
-        candidate.find(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
+def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of the first form in which a function is its formula, None if there is none."""
+    fit = nearest_fit(candidate, tried, c, forms)
+    candidate.why = ""
+    return fit if fit and fit.exact else None
 
 
-def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Note where nan beneath the mask gets into; add a finding where it raises."""
-    import torch
+def bounded_fit(candidate: Candidate, tried: Tried, fit: Fit) -> Fit | None:
+    """The fit of a loss that is its formula but for large log-ratios, which it bounds against overflow."""
+    if tried.kind != "loss":
+        return None
+    fits = None
+    for most in BOUNDS:
+        other = exact_fit(candidate, tried, bounded(fit.given, most) | {"most": most}, [{}])
+        if not other:
+            break
+        fits = other
+    return fits
 
-    hidden, nan = c["mask"] == 0, c["mask"] * math.nan
-    names = {*BY_TOKEN, "advantages"} - {"token_rewards"}  # which no network computes
-    spoilt = {n: torch.where(hidden, nan, c[n]) for n in names if getattr(c.get(n), "shape", None) == hidden.shape}
-    usual, gradient = tried.with_gradient(c)
-    try:
-        result, other = tried.with_gradient(c | spoilt)
-    except Exception as error:
-        candidate.find(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
-        return
-    in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
-    if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
-        candidate.leak = "value" if in_value else "gradient"
+
+def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
+    """The fit of a loss that whitens its advantages.
+
+    One that takes advantages [B, T] has to whiten them: its [B, 1] would say nothing about the padding.
+    """
+    shape = c["mask"].shape
+    wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
+    if "mask" in tried.takes and wide:
+        with contextlib.suppress(Exception):  # it takes no [B, T]
+            tried(c | wide[0])
+            # [B] beside [B, T] is another input, which it widens; beside [T, B] it is the same one
+            forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
+    return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
+
+
+def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
+    """The way and the form in which a function is its formula."""
+    notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    if "most" in fit.given:
+        notes.append(f"bounds the log-ratio at about {fit.given['most']:g}")
+    if "entropy" in tried.takes:
+        notes.append("its entropy term apart")
+    if tried.others and "part" not in fit.given and tried.kind != "gae":
+        notes.append("the first of what it returns")
+    if candidate.left:
+        notes.append(f"with the default of {first([*candidate.left], 4)}")
+    return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
 def is_own(file: Path, folder: Path) -> bool:
@@ -149,8 +185,40 @@ def is_own(file: Path, folder: Path) -> bool:
     return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
 
 
-def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Path, str]]:
-    """({file: its public functions}, {file of a folder that cannot be read: why}), parsed and not run."""
+def public(body: list[ast.stmt]) -> dict[str, int]:
+    """{public function, Class.method, or name that a call or lambda is assigned to: its line}."""
+    lines = {}
+    for node in body:
+        names = [node.name] if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.ClassDef):
+            names = [f"{node.name}.{x.name}" for x in node.body if isinstance(x, ast.FunctionDef)]
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda):
+            names = [x.id for x in node.targets if isinstance(x, ast.Name)]
+        lines |= {name: node.lineno for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
+    return lines
+
+
+def callable_of(module, name: str):
+    """A function, or a method with the parameters of its class's object, which each call makes; None of a value."""
+    owner, _, method = name.partition(".")
+    thing = getattr(module, owner, None)
+    found = getattr(thing, method, None) if method else thing
+    if not method or not inspect.isfunction(found) or isinstance(vars(thing).get(method), staticmethod):
+        return found if callable(found) else None
+    making, own = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, found))
+    names = {x.name for x in making} - {x.name for x in own}
+
+    def called(**given):
+        made = thing(**{x: given.pop(x) for x in names & {*given}})
+        return getattr(made, method)(**given)
+
+    every = [*(x for x in making if x.name in names), *own]
+    called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
+    return called
+
+
+def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
+    """({file: `public` of it}, {file of a folder that cannot be read: why}), parsed and not run."""
     found, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
@@ -159,7 +227,7 @@ def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Pa
             need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
             failed[file] = f"it cannot be read ({error})"
         else:
-            found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+            found[file] = public(nodes)
     return found, failed
 
 
@@ -167,8 +235,9 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     """{function: formula} of --as: `my_loss=grpo,…`, or formulas of the functions in their order."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     expected = f"expected NAME=FORMULA,… or a formula for each of {', '.join(names)}; formulas: {', '.join(FORMULAS)}"
-    if len(words) == len(names) and "=" not in given:
-        words = [f"{name}={word}" for name, word in zip(names, words, strict=True)]
+    plain = [name for name in names if "." not in name] or names
+    if len(words) == len(plain) and "=" not in given:
+        words = [f"{name}={word}" for name, word in zip(plain, words, strict=True)]
     pairs = dict(word.partition("=")[::2] for word in words)
     need({*pairs} <= {*names} and {*pairs.values()} <= {*FORMULAS}, f"got --as {given}; {expected}")
     return pairs
@@ -186,26 +255,33 @@ def named_numbers(given: str) -> dict[str, float]:
 
 def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
+    import numpy as np
+
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
-    need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    every = [(file, name, line) for file, found in functions.items() for name, line in found.items()]
+    places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
+    need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     numbers = named_numbers(numbers)
-    formulas = named_formulas(given, [node.name for _, node in nodes])
-    for file, node in nodes:
+    found = []
+    for file, name, line in places:
         if file in failed:
             continue
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                function = getattr(import_file("functions", str(file), str(file)), node.name, None)
+                function = callable_of(import_file("functions", str(file), str(file)), name)
         except UserError as error:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        where = f"{node.name} ({file}, line {node.lineno})"
-        x = recognised(node.name, function, where, formulas.get(node.name, ""))
+        found += [(file, name, line, function)] if function else []
+    formulas = named_formulas(given, [name for _, name, *_ in found])
+    for file, name, line, function in found:
+        x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            judge(x, function, numbers)
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # of forms that it does not take
+                warnings.simplefilter("ignore")
+                judge(x, function, numbers, words_at(file, line))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -214,12 +290,25 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(known, f"got {proof.thing} with {first(proof.not_measured, 3)}; {accepted}")
-    describe(proof, known)
-    if proof.not_measured:
-        missed = first([*(x.name for x in unknown), *map(str, failed)])
-        proof.say(f"Not recognised or not imported, so not checked: {missed}.")
+    if unknown and all(x.formula for x in unknown):
+        accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
+    odd = [x.name for x in unknown if x.unknown_form]
+    need(known or odd, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    if known:
+        describe(proof, known)
+    if odd:
+        proof.is_open = True
+        proof.say(f"Computed, but none of the forms known here: {first(odd)}.")
+    if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
+        proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
+
+
+def words_at(file: Path, line: int) -> str:
+    """The comments and docstring of what is defined at a line of a file."""
+    text = file.read_text(encoding="utf-8")
+    node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
+    return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:
@@ -237,7 +326,10 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = [x for x in right if "mask" in x.roles.values() and "without holes" not in x.written_as]
+    if turned := [x.name for x in right if x.axis]:
+        words = f"{first(turned)} fit{'s' * (len(turned) == 1)} only if inputs are [T, B]"
+        proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
+    masked = [x for x in right if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)

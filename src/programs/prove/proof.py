@@ -1,4 +1,4 @@
-"""What a proof says: figures, sentences, what was found against the thing and what was not measured."""
+"""The parts of a proof: figures, sentences, findings, and what was not measured."""
 
 import ast
 import json
@@ -21,6 +21,12 @@ class Proof:
     sentences: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     not_measured: list[str] = field(default_factory=list)
+    is_open: bool = False  # what matters most could not be measured
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing was found against it, and what matters most was measured."""
+        return not self.findings and not self.is_open
 
     def say(self, sentence: str) -> None:
         """Add a sentence that can be quoted."""
@@ -58,12 +64,21 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
     except subprocess.TimeoutExpired:
         raise UserError(f"got checks that take longer than {seconds:g} s; try a larger --minutes") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
-        raise UserError(said[-1].removeprefix("error: "))
+        said = (done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"])[-1]
+        behind = f"; flags of {script} go behind --" if "try --" in said else ""
+        raise UserError(said.removeprefix("error: ") + behind)
     return json.loads(done.stdout)
+
+
+def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
+    """What reward_preflight.py says of a reward or an environment; a call that hangs is told within the time."""
+    words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
+    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else []
+    return report_of("reward_preflight.py", [*words, *flags], seconds)
 
 
 def failures_of(report: dict) -> list[str]:
     """What reward_preflight.py finds against a reward or an environment, once for each check."""
-    failed = {x["check"]: x["message"] for x in reversed(report["findings"]) if x["severity"] == "fail"}
+    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
+    failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]

@@ -1,4 +1,4 @@
-"""Which formula a function is, and which input each of its parameters is, by their names; nothing is guessed."""
+"""Recognise a function's formula and the role of each parameter by their names; nothing is guessed."""
 
 import inspect
 import re
@@ -7,35 +7,54 @@ from dataclasses import dataclass, field
 from programs.prove.formulas import FORMULAS, KINDS
 
 LOGP = r"(log_?probs?|logps?|lp)"
+VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
+SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
+OLD = rf"(old|prev|{SAMPLER})"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"(old|behav\w+|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behav\w+)",
-    "ref_logprobs": rf"(ref|reference)_(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
-    "logprobs": rf"((new|cur|current|policy|pi|actor|per_token)_)*{LOGP}(_new|_theta)?",
+    "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
+    "ref_logprobs": rf"(ref|reference)_?(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
+    "logprobs": rf"((new|curr?|current|policy|pi|actor|per_token)_?)*{LOGP}(_new|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?",
+    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"scores?|rewards?",
-    "old_values": r"(old_|prev_)(values?|v)|values?_old|v_old",
-    "values": r"(new_)?(values?|v|vpreds?|vs|value_preds?)",
+    "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
+    "values": rf"(new_)?{VALUES}",
     "returns": r"returns?|value_targets?|targets?",
     "groups": r"groups?|group_(ids?|idx|index)|index|uids?|prompt_ids?|prompt_idx",
     "group_size": r"group_size|num_generations|num_samples|n_samples|samples_per_prompt|n|k|g",
-    "low": r"(clip_|eps_|epsilon_|ratio_)*(low|lower|lo)(_eps|_clip)?",
-    "high": r"(clip_|eps_|epsilon_|ratio_)*(high|higher|upper|hi)(_eps|_clip)?",
+    "low": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(low|lower|lo|(?<=_)min)(_eps|_clip)?",
+    "high": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(high|higher|upper|hi|(?<=_)max)(_eps|_clip)?",
     "value_clip": r"value_clip(_eps|_range)?|vf_clip|clip_?range_?(value|vf)|clip_range_vf",
-    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param)|cliprange",
+    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
     "std_eps": r"(std|adv|advantage)_(eps|epsilon)",
     "dual_clip": r"dual_clip|clip_ratio_c",
     "beta": r"beta|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
+    "dones": r"dones?|terminals?|terminat(ed|ions)",
+    "next_values": r"next_values",
+    "after": r"(next|last|final|bootstrap)_(value|val|v)|last_values|bootstrap(_values)?",  # what follows a row
+    "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
+    "entropy": r"(token_)?entropy|entropies",
+    "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
     "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
+# of two parameters of one role, that of the one that is called so
+BESIDE = {
+    "old_logprobs": (rf"{SAMPLER}.*|.*_{SAMPLER}", "rollout_logprobs"),
+    "values": (r"(old_)?values?", "old_values"),
+}
 # what a name means in a formula of another kind
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
-CLIPPED = {"clip", "clipped", "surrogate", "policy", "actor", "loss", "objective", "compute", "get", "per", "token"}
+SEVERAL = ("x",)  # inputs that more than one parameter may be given
+ASIDE = ("entropy", "entropy_weight")  # inputs of a further term, which is looked at by itself
+SHAPED = {"scores", "token_rewards", "values", "next_values"}  # what makes more of a loss or KL than its formula
+FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
+SMALLEST_CLIP = 1e-4  # a smaller default is of a number that is added before a division
+CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 
 
 @dataclass
@@ -51,6 +70,10 @@ class Candidate:
     leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
+    switches: dict = field(default_factory=dict)  # those of them that are True or False
+    generic: bool = False  # its formula comes from a name that others have too
+    unknown_form: bool = False  # it was called, and is none of the forms known here
+    axis: bool = False  # it fits [T, B] alone
 
     def find(self, finding: str) -> None:
         """Add a finding against it."""
@@ -59,7 +82,8 @@ class Candidate:
 
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
     """{parameter: input} of known names, as a kind of formula means them."""
-    return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in roles.items() if role}
+    known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
+    return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in known.items()}
 
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
@@ -71,15 +95,30 @@ def missing(formula: str, roles: dict[str, str]) -> set[str]:
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
 
 
-def formula_of(name: str, roles: dict[str, str]) -> str:
-    """The formula of a name and its inputs; "" where they do not say it."""
-    has = {*re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")}
+GENERIC = {"kl", "value_loss", "critic_loss"}  # of names that say what is computed, and not by which formula
+
+
+def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
+    """(Formula of a name and its inputs, "" where they do not say it; whether the name is a generic one)."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
+    has = {*re.findall(r"[a-z\d]+", name.lower())}
     for formula, about in FORMULAS.items():
         if {*about.words.split()} <= has and not missing(formula, roles):
-            if about.kind != "kl" or "advantages" not in roles.values():
-                return formula
+            return formula, formula in GENERIC
     clipped = has <= CLIPPED and has & {"clip", "clipped", "policy"} and {*roles.values()} & {"clip", "low", "high"}
-    return "ppo" if clipped and not missing("ppo", roles) else ""
+    return "ppo" if clipped and not missing("ppo", roles) else "", True
+
+
+def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
+    """Leave an optional parameter at its default beside another one of its role, or if it is no clip by its size."""
+    kept = {}
+    for p in sorted(own, key=lambda p: p.default is not p.empty):
+        role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
+        small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
+        if role and not small and not second and (role not in ASIDE or p.default is p.empty):
+            kept[p.name] = role
+    return kept
 
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
@@ -90,7 +129,11 @@ def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
-    found = Candidate(name, where, formula or formula_of(name, roles))
+    for role, (pattern, other) in BESIDE.items():
+        if [*roles.values()].count(role) == 2:
+            roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
+    formula, generic = (formula, False) if formula else formula_of(name, roles)
+    found = Candidate(name, where, formula, generic=generic)
     if not found.formula:
         found.why = "its name and inputs name no formula that is known here"
         return found
@@ -98,10 +141,17 @@ def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
     known = inputs_of(roles, kind)
     if kind == "mean":
         known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
+    known = once(known, own)
     unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
-    found.roles, found.left = known, tuple(p.name for p in own if p.name not in known and p.default is not p.empty)
-    if unknown:
-        found.why = f"it needs {', '.join(unknown)}, whose meaning its name does not say"
+    single = [role for role in known.values() if role not in SEVERAL]
+    twice = [x for x, role in known.items() if single.count(role) > 1]
+    left = {p.name: p.default for p in own if p.name not in known and p.default is not p.empty}
+    found.roles, found.left = known, tuple(left)
+    found.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
+    if twice:
+        found.why = f"it takes {' and '.join(twice)}, which could be the same input"
+    elif unknown:
+        found.why = f"it needs {', '.join(unknown)}, which no input of {found.formula} is called"
     elif lacking := missing(found.formula, roles):
         found.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
     return found

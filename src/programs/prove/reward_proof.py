@@ -1,20 +1,29 @@
-"""A reward: the forms of trainers that it has, reward_preflight.py's checks on the user's rows, hostile programs."""
+"""A reward: which contracts it fits, reward_preflight.py's checks on the user's rows, hostile programs."""
 
 import ast
+import contextlib
+import itertools
+import json
 import tempfile
 import tracemalloc
 from pathlib import Path
 
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, need
 from parts.rewards.rewards import Reward
-from programs.prove.attack_proof import attacked_row, prove_against_attacks
-from programs.prove.proof import Proof, failures_of, parsed, report_of
+from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attacks
+from programs.prove.proof import Proof, failures_of, parsed, preflight_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
 MEASURED_ROWS = 32
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
+ESCAPE = (  # `open` where eval is given no builtins
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
+    "._module.__builtins__['open']"
+)
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -35,24 +44,39 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
     return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
 
 
-def prove_reward(spec: str, data: str, seconds: float) -> Proof:
+def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
+    classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
+    need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")
     forms = forms_of(arguments) if arguments else {}
+    names = {x.arg for x in (*arguments.args, *arguments.kwonlyargs)} if arguments else set()
     with tempfile.TemporaryDirectory() as folder:
-        tried, taken = spec, {*rows[0]}
-        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
+        tried, taken, read = spec, {*rows[0]}, data
+        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
         elif arguments and not arguments.kwarg:
-            taken &= {x.arg for x in arguments.args}
+            taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
+        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # as verl has gold answers
+            read = str(Path(folder, "rows.jsonl"))
+            rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
+            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, forms, name)
         try:
-            report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
-            describe_checks(proof, report, tried, data)
+            report = preflight_of("reward", tried, read, flags, seconds)
+            column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
+            first = [{"prompt": prompt_of(x, column, data), "columns": x} for x in rows[:MEASURED_ROWS]]
+            if is_unpaid(report, flags):
+                skip_gold(proof, report)
+            for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
+                proof.is_open = True
+                why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
+                proof.skip("Whether every kind of row is paid in full", why)
+            describe_checks(proof, report, tried, data, first)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
@@ -60,8 +84,32 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
+        elif taken & {*TESTS[:-2]}:
+            proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
+        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first[:1]):
+            proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += failures_of(report)
     return proof
+
+
+def is_unpaid(report: dict, flags: list[str]) -> bool:
+    """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
+    named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
+    gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
+    worst = any(x["check"] == "probes" for x in report["findings"])
+    return works and worst and not named and not gold["full_marks"] and "{" in gold["variant"]
+
+
+def skip_gold(proof: Proof, report: dict) -> None:
+    """Say that gold answers were not measured, and take back what is found against them."""
+    proof.is_open = True
+    forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
+    advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
+    proof.skip(
+        "What gold answers are paid",
+        f"no usual form that reward_preflight.py tries ({forms}, …) is paid in any row; {advice}",
+    )
+    report["findings"] = [x for x in report["findings"] if x["check"] not in ("gold", "probes")]
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
@@ -73,39 +121,56 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
     proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
     if all(forms.values()):
-        proof.find(f"no trainer can call {name}: {'; '.join(words)}")
+        proof.find(f"neither TRL, verl nor this bundle can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, spec: str, data: str) -> None:
+def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list[dict]) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
-    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
+    proof.figures |= {
+        "gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none", "weighted_by")}
+    }
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    proof.say(
-        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks "
-        f"(written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got {most}."
-    )
-    tests = ("deterministic", "order_independent", "batch_independent")
+    more = f", by the weight that {' and '.join(gold['weighted_by'])} gives a row" if gold["weighted_by"] else ""
+    more += f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
+    if not proof.is_open:
+        proof.say(
+            f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks"
+            f"{more} (written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got "
+            f"{most}."
+        )
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
-    words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
+    names["state_independent"] = "in a new process"
+    words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
-        proof.skip("Memory", "the reward failed on some completions")
-    else:
-        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, data)
+    try:
+        need(not any(function[kind] for kind in FAILED), "the reward failed on some completions")
+        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, rows)
         took += f" and {peak / 1024:.1f} KiB of Python memory"
+    except UserError as error:
+        proof.skip("Memory", str(error))
     proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
 
 
-def peak_bytes(spec: str, data: str) -> int:
+def runs_answers(spec: str, rows: list[dict]) -> bool:
+    """Whether a reward runs answers of a model as Python, by `eval` say: whether one of them can make a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"({str(Path(folder, 'made'))!r}, 'w').close()"
+        for code, form in itertools.product((f"open{made}", ESCAPE + made), ANSWER_FORMS):
+            with contextlib.suppress(Exception):  # of what it makes of such a text
+                Reward([spec])(rows, [form.format(code)], [[1]])
+        return bool([*Path(folder).iterdir()])
+
+
+def peak_bytes(spec: str, rows: list[dict]) -> int:
     """The peak of Python memory in a batch of gold completions, for each of them."""
-    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in read_rows(data)[:MEASURED_ROWS]]
+    rows = [row for row in rows if row["columns"].get("answer", "") is not None]
     texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
     reward = Reward([spec])
     reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's

@@ -1,25 +1,67 @@
-"""A run's folder: does the saved model load, has it moved, how good is it on unseen rows, how far from its start."""
+"""A run's folder: does the saved model load, did it move, its accuracy on unseen rows, its KL to the start."""
 
+import contextlib
+import json
 import math
 import random
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.data.chat import as_turns
-from parts.data.held_out import task_of
+from parts.data.chat import as_turns, template_settings
+from parts.data.held_out import of_swapped, task_of
 from parts.data.prompts import RESERVED, encode_prompt
 from parts.data.rows import prompt_of, read_rows
+from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads
 from parts.rewards.rewards import Reward
+from parts.running.output_folder import saved_settings
 from parts.sampling.saved_models import answer_texts, answered, dtype_of, load_plainly, reverse_kl, weight_change
-from programs.prove.exact_figures import paired_figures
+from programs.prove.exact_figures import paired_figures, unpaired_p
 from programs.prove.proof import Proof, shown
-from programs.prove.run_settings import run_settings
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
+DEFAULTS = {  # of settings that not every program has
+    **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
+    **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
+}
+NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
+
+
+def values_of(folder: Path) -> dict:
+    """The settings that lie in a run's folder, ours or a page's; {} of another folder."""
+    try:
+        page = folder / "settings.json"
+        return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+    except (UserError, OSError, ValueError):  # a model's config.json
+        return {}
+
+
+def run_settings(folder: Path) -> SimpleNamespace:
+    """The settings of a run under our names.
+
+    `saved` is the folder of the model, `reward` and `teacher` are lists, files are named as seen from here.
+    """
+    values, is_page = values_of(folder), (folder / "settings.json").is_file()
+    values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
+
+    def place(name: str) -> str:
+        """A path of the settings as seen from here; other names as they are."""
+        places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
+        return str(next((path for path in places if name and path.exists()), name))
+
+    run = SimpleNamespace(**values, folder=folder, saved=folder if is_page else folder / "final", is_page=is_page)
+    for name in ("model", "data"):
+        setattr(run, name, place(values[name]))
+    run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
+    rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
+    if not rewards and not teachers and not run.environment:
+        rewards = specs_for(run.data, [])
+    run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
+    run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
+    return run
 
 
 def rows_of(source: str, run) -> list[dict]:
@@ -57,6 +99,10 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
         except Exception as error:  # a start that has gone, a teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
+    with contextlib.suppress(Exception):  # a start without a tokenizer
+        own, ids = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
+        if other := sum(ids.get(token) != number for token, number in own.items()):
+            proof.find(f"the saved tokenizer has other ids for {other} of {len(own)} tokens of its start {run.model}")
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -113,17 +159,19 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
     if not run.eval_data:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
-    held_out = []
+    held_out, with_columns = [], bool(run.environment)
     try:
         held_out = rows_of(run.eval_data, run)
-        trained = {task_of(row, bool(run.environment)) for row in rows_of(run.data, run)}
+        trained = {task_of(row, with_columns) for row in rows_of(run.data, run)}
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
-    count = sum(task_of(row, bool(run.environment)) in trained for row in held_out)
+    tasks = [task_of(row, with_columns) for row in held_out]
+    count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
-    proof.say(f"{text}, compared without case, white space and system prompt.")
+    also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
+    proof.say(f"{text}, compared without case, white space and system prompt{also}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -177,10 +225,45 @@ class Measurement:
                 self.kl[name, other] = total + mean * tokens, count + tokens
 
 
+def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
+    """(Step, accuracy, rows) of the evaluations in a run's metrics.jsonl, in the order of the steps."""
+    found = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line or "{}")
+            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
+            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
+                found[entry.get("step", 0)] = (value, int(rows))
+    return [(step, *found[step]) for step in sorted(found)]
+
+
+def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
+    """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
+    logged = logged_accuracies(run.folder)
+    if not logged:
+        return ""
+    for step, value, rows in logged:
+        if abs(value * rows - round(value * rows)) > 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
+            proof.find(f"metrics.jsonl says eval/accuracy {value:g} at step {step}, which is no share of {rows} rows")
+            break
+    ends = [("after", logged[-1])] + ([("before", logged[0])] if logged[0][0] == 0 and len(logged) > 1 else [])
+    for name, (step, value, rows) in ends:
+        right = min(rows, max(0, round(value * rows)))
+        reached = [measured.right[way][name] for way in measured.ways]
+        chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
+        if chance < FALL_P:
+            said = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
+            said = f"its model reaches {said} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
+            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {said}")
+    step, value, rows = logged[-1]
+    return f"; metrics.jsonl says {value:.3f} on {rows} rows at step {step}"
+
+
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """The sentences of held-out accuracy."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
+    log = compare_with_log(run, proof, measured) if run.reward else ""
     for way in measured.ways if run.reward else ():
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
         proof.figures[way] = figures
@@ -189,8 +272,9 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
         test = f"{figures['better']} rows better, {figures['worse']} worse, exact McNemar p = {figures['p']:.2g}"
         proof.say(
             f"Held-out accuracy ({how}, transformers' plain generate, scored by {run.reward[0]}) goes from {before} to "
-            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}."
+            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}{log}."
         )
+        log = ""
         if figures["after"] < figures["before"] and figures["p"] < FALL_P:
             proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
 

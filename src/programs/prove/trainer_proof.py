@@ -1,4 +1,4 @@
-"""A trainer or a verl job: what selfcheck.py and verl_train.py --check say of it, with the user's flags."""
+"""A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, with the user's flags."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
     """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
     proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
-    need(Path(python).is_file(), f"got --python {python}, which is no file; expected a Python that has verl")
+    need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
     if "checked" in report:

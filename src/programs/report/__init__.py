@@ -16,16 +16,16 @@ log), or a folder or results.json of evaluation.py. The page is one file without
     time         where a step's seconds go, tokens per second, memory where it is logged
     evaluations  tables with intervals, and the paired test against the first one
 
-Runs that differ in their seed only are one setting. What a log has of values that are not finite, torn lines or steps
-that are missing stands on the page. Text from models is data: it is compressed in the page, shown as text only, and a
-content security policy lets no script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
+Runs that differ only in their seed are one setting. The page names non-finite values, torn lines and missing steps of a
+log. Text from models is data: the page compresses it and shows it as text only, and a content security policy lets no
+script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
 
 Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and figures that no log has.
 
     python scripts/report.py runs/first
     python scripts/report.py runs/a runs/b ev/before ev/after --output report.html
 
-Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
+Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, the page shows those.
 """
 
 ROOMS = ("sources", "run_facts", "curves", "samples", "page", "command")

@@ -17,7 +17,7 @@ def command_line() -> argparse.ArgumentParser:
     """The command line."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
-    text = "run folder, log, or what evaluation.py wrote, see above; several stand side by side"
+    text = "run folder, log, or output of evaluation.py, see above; several appear side by side"
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
     text = "the page (default: report.html in a single run's folder, here with several)"
     parser.add_argument("--output", type=Path, metavar="FILE.html", help=text)
@@ -36,7 +36,7 @@ def output_of(args: argparse.Namespace) -> Path:
     if path.exists():
         with path.open("rb") as file:
             ours = MARK.encode() in file.read(400)
-        need(ours, f"got --output {path}, which exists and is no page of this program; expected a new name")
+        need(ours, f"got --output {path}, which exists and is not a page of this program; expected a new name")
     return path
 
 

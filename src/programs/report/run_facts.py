@@ -1,4 +1,4 @@
-"""What the page says of a run: held-out figure, how far it came, what it took, how to repeat it."""
+"""Facts of a run for the page: held-out figure, how far it got, its cost, how to repeat it."""
 
 import datetime
 import itertools
@@ -8,15 +8,13 @@ import shlex
 import statistics
 from pathlib import Path
 
-from parts.reading.log_reading import as_number
-from parts.reading.logged_run import LoggedRun, ends
-from parts.reading.paired_tests import wilson_interval
+from parts.evaluating.paired_tests import wilson_interval
+from parts.reading.logged_run import LoggedRun, as_number, ends
 from parts.reading.run_folder import json_beside
 from programs.report.sources import Source
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
-PAGES = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}  # by what settings have
 PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
     "ours": r"time/(rollout|reward|update|teacher)$",
     "trl": r"step_time$",
@@ -132,11 +130,11 @@ def thirds_of(run: LoggedRun, key: str) -> dict:
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
     if run.trainer == "one_page" and run.config:
-        page = next((page for name, page in PAGES.items() if name in run.config), "grpo.py")
         given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
         pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
-        chat = " --no_chat" if run.config.get("chat") is False else ""
-        return f"python templates/{page} {' '.join(pairs)}{chat} --out NEW_FOLDER"
+        switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
+        switches += ["--no_chat"] * (given.get("chat") is False)
+        return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
     if run.format != "metrics.jsonl" or not run.config:
         return ""
     script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)

@@ -5,7 +5,7 @@ import json
 import zlib
 from collections.abc import Iterable
 
-from parts.reading.log_reading import as_number, is_finite
+from parts.reading.logged_run import as_number, is_finite
 from programs.report.sources import Source
 
 LONGEST = 100_000  # characters of a text that the page holds

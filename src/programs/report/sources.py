@@ -1,11 +1,11 @@
-"""What the command line names: runs and evaluations, read, and what of them cannot be."""
+"""The command line's runs and evaluations, read, and those that cannot be."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parts.evaluating.evaluation_results import compare_reports, read_report
 from parts.foundation.messages import UserError
 from parts.reading.causes.ranking import diagnose
-from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_folder import load_run
 from parts.reading.sample_files import json_lines
@@ -40,7 +40,7 @@ def read_source(path: Path, name: str) -> Source:
     source = Source(name, folder, report=read_report(str(path)))
     try:
         source.samples, bad = json_lines(folder / "samples.jsonl")
-        source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
+        source.remarks += [f"samples.jsonl: {len(bad)} lines are not JSON; left out"] if bad else []
     except OSError:
         source.remarks.append("it has no samples.jsonl that can be read")
     return source

@@ -1,4 +1,4 @@
-"""Rewards made of others, presets, and the names that older code knows."""
+"""Rewards made of others, presets, and names of older versions."""
 
 import asyncio
 import inspect

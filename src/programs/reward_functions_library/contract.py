@@ -1,4 +1,4 @@
-"""What every reward function is and takes; its options, and which values make sense."""
+"""The contract of every reward function: inputs, options, and valid values."""
 
 import functools
 import importlib.util

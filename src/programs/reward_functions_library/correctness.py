@@ -7,19 +7,22 @@ import re
 import warnings
 from collections import Counter
 
-from parts.data.answer_marks import marked_gold
-from parts.rewards.stated_answers import narrow, visible
+from parts.data.answer_marks import accepted, marked_gold
+from parts.data.stated_answers import narrow, visible
 from programs.reward_functions_library.contract import _load, completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _PUNCTUATION,
+    _QUOTED,
     _WORD,
     _blocks,
     _code,
     _final,
+    _found,
     _golds,
     _number,
     _readings,
     _sections,
+    _tight,
 )
 
 
@@ -36,13 +39,16 @@ def correctness_reward(text, answer):
 @reward
 def exact_match(text, answer, *, ignore_case=False):
     """1 if the final answer is `answer` (or one of a list of them), else 0: {0, 1}, w 1. White space, a final point and
-    full width (Ｂ) do not count, nor does a reason or remark behind it: "Paris, because ...".
+    full width (Ｂ) are ignored, and so is a reason or remark after it: "Paris, because ...".
     >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
     [1.0, 0.0]"""
-    golds = [narrow(gold) for gold in _golds(answer)]
+    golds = [*map(narrow, _golds(answer))]
+    golds += [_QUOTED.sub(r"\2\3\4", gold.strip()) for gold in golds]
+    found = {*_found(text)}
+    found = [*_readings(text), *(map(narrow, found) if len(found) == 1 else ())]
     fold = str.casefold if ignore_case else str
-    *found, golds = ({fold(" ".join(part.split()).rstrip(".")) for part in parts} for parts in (_readings(text), golds))
-    return bool(found[0] & golds) if golds else None
+    found, golds = ({fold(_tight(" ".join(part.split()).rstrip("."))) for part in parts} for parts in (found, golds))
+    return bool(found & golds) if golds else None
 
 
 @reward(one_of=("answer", "reference"))
@@ -116,14 +122,19 @@ def multiple_choice(text, answer):
     pays nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
-    golds = {_gold_letter(gold) for gold in (answer if isinstance(answer, list | tuple) else [answer])} - {None}
+    golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
     found = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
     return found in golds if golds else None
 
 
+_AROUND_LETTER = r"[\s()\[\]{}'\".*]*[A-Z][\s()\[\]{}'\".*]*"
+
+
 def _gold_letter(gold) -> str | None:
-    """The letter of an index, or of "(b)" and "B. Vitamin C"; a label "1" as it is."""
-    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", narrow(str(gold)))
+    """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
+    text = marked_gold(narrow(str(gold)))
+    several = re.fullmatch(rf"(?i){_AROUND_LETTER}(?:(?:[,;/&+|]|and|or){_AROUND_LETTER})+", text)
+    named = None if several else re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", text)
     return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
 
 
@@ -194,7 +205,7 @@ def _verdict(code: str, tests, **settings):
         verdict = sandbox.run_code(code, tests, **settings)
     except (ValueError, RecursionError) as error:  # sandbox.BadTests is a ValueError
         return warnings.warn(f"got unusable tests, so code_execution does not apply: {error}", stacklevel=2)
-    return None if verdict.status in ("no_tests", "invalid_tests") else verdict
+    return verdict if verdict.usable else None
 
 
 @reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
@@ -212,7 +223,7 @@ def code_execution(
     settings=None,
 ):
     r"""Tests that the answer's program passes: `mode="all"` pays 1 or 0, "fraction" passed / total; [0, 1], w 1.
-    Its program: program_of in scripts/sandbox.py; `settings` ({"timeout_s": 3.0}) and forms of tests: run_code there.
+    program_of in scripts/sandbox.py finds the program; run_code has `settings` ({"timeout_s": 3.0}) and forms of tests.
     "fraction" is a denser signal, and pays programs that hard-code the easy cases.
     >>> code_execution(None, ["```python\ndef f(x): return x + 1\n```"], [["assert f(1) == 2", "assert f(2) == 3"]])
     [1.0]"""

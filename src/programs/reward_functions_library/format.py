@@ -10,6 +10,7 @@ from collections import Counter
 from programs.reward_functions_library.contract import _SCRIPTS, _validator, completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _EQUATION,
+    _SEEN,
     _SENTENCE,
     _WORD,
     _distinct,
@@ -25,7 +26,8 @@ def format_reward(text):
     """1 where the completion is exactly one non-empty `<answer>…</answer>` and nothing else, else 0: {0, 1}, w 0.2.
     >>> format_reward(None, ["<answer>46</answer>", "It is <answer>46</answer>", "<answer></answer>"])
     [1.0, 0.0, 0.0]"""
-    return bool(re.fullmatch(r"<answer>\s*[^<>\s][^<>]*</answer>", text.strip()))
+    content = re.fullmatch(r"<answer>([^<>]*)</answer>", text.strip())
+    return bool(content and _SEEN.search(content[1]))
 
 
 @reward
@@ -34,7 +36,7 @@ def strict_xml_format(text, *, tags=("reasoning", "answer")):
     >>> strict_xml_format(None, ["<reasoning>\n1+1\n</reasoning>\n<answer>\n2\n</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = _layout(text if text.endswith("\n") else text + "\n", tags)
-    contents = all(piece.strip() and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
+    contents = all(_SEEN.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
     return len(pieces) == 2 * len(tags) + 1 and contents and pieces[::2] == ["", *["\n"] * len(tags)]
 
 
@@ -44,7 +46,7 @@ def soft_xml_format(text, *, tags=("reasoning", "answer")):
     >>> soft_xml_format(None, ["<reasoning>1+1</reasoning> <answer>2</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout(text, tags)]
-    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(pieces[1::2])
+    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(_SEEN.search, pieces[1::2]))
 
 
 @reward
@@ -65,7 +67,7 @@ def think_format(text, *, prefilled=False):
     >>> think_format(None, ["<think>1+1</think>2", "2"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout("<think>" * prefilled + text, ["think"])]
-    return len(pieces) == 3 and not pieces[0] and all(pieces[1:])
+    return len(pieces) == 3 and not pieces[0] and all(map(_SEEN.search, pieces[1:]))
 
 
 @reward
@@ -88,7 +90,7 @@ def json_format(text):
 @reward
 def json_schema(text, schema, *, max_characters=20_000):
     """1 if the text is JSON, as in json_format, that the JSON Schema accepts, else 0: {0, 1}, w 0.2 to 1.
-    A dict or JSON text, as a column or an option; an invalid schema is not applicable. Needs jsonschema.
+    A dict or JSON text, as a column or an option; an invalid schema gives None. Needs jsonschema.
     >>> json_schema(None, ['{"a": 1}', '{"a": "x"}'], [{"properties": {"a": {"type": "integer"}}}] * 2)
     [1.0, 0.0]"""
     try:
@@ -115,7 +117,7 @@ _FUNCTION_WORDS = set(
 def reasoning_quality(text, prompt, *, target=4):
     """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
     A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
-    function words) or holds equations `a + b = c`, all true. Connectors count for nothing, over two spoil a sentence;
+    function words) or holds equations `a + b = c`, all true. Connectors do not count, and over two spoil a sentence;
     repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
     >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
     >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])

@@ -52,7 +52,7 @@ class LLMJudge(_Model):
     """score / 10 by a judge behind an OpenAI-compatible endpoint: [0, 1], w 0.5 to 1; None, and a warning, on failure.
     Async: trainers await it. base_url, model and key fall back to OPENAI_BASE_URL, JUDGE_MODEL and OPENAI_API_KEY.
     Lost connections, 408, 429 and 5xx are retried; `cache` is a JSONL file; the judge sees a gold `answer`. Only the
-    JSON that ends its reply is read. A judge can still be talked round: read what it pays for.
+    JSON that ends its reply is read. A judge can still be manipulated: read what it pays for.
     >>> asyncio.run(llm_judge.configure(base_url="http://localhost:8000/v1", model="judge")(["2+2?"], [""]))
     [0.0]"""
 

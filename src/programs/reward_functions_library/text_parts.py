@@ -5,9 +5,10 @@ import json
 import math
 import re
 import string
+import unicodedata
 
-from parts.data.answer_marks import is_heading
-from parts.rewards.stated_answers import (
+from parts.data.answer_marks import accepted, is_heading
+from parts.data.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,
@@ -21,17 +22,28 @@ from parts.rewards.stated_answers import (
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
+_SCALE = "(?:thousand|[mb]illion|trillion)s?"
 _NUMBER = re.compile(
-    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)[$€£¥]?"
+    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)(?:[$€£¥₹]|Rs\b\.? ?)?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y)\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
-    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script behind it
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
+    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
+_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(r"(?i)(?<=\d) ?(thousand|million|billion|trillion)s?\b")
+_BLANK = "[ \u00a0\u202f]"
+_VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
+_MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
+_POWER = re.compile(r"\s*(?:\\times|\\cdot|[×·*xX])\s*10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
 _EQUATION = re.compile(
     r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
 )
+_AROUND = " \t\n'\"`*_$「」“”"  # what may stand around an answer
+_QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # what a gold loses
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
+_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -70,8 +82,8 @@ def _code(text: str) -> str:
     return extract_code_block(visible(text)) if "```" in text else visible(text)
 
 
-def extract_answer(text: str, marked=True) -> str | None:
-    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+def _found(text: str, marked=True) -> list[str]:
+    """What stands in the marks of the answer, with the quotes and signs around it."""
     text = corrected(visible(text)) if marked else visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
     found = (
@@ -79,12 +91,17 @@ def extract_answer(text: str, marked=True) -> str | None:
         if found
         else marked and _stated(text)
     )
-    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found or () if part.strip()]
+    return [part for part in found or () if part.strip()]
+
+
+def extract_answer(text: str, marked=True) -> str | None:
+    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
+    found = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
     return None if not found else found[-1] if len({*found}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
-    """What follows each mark or phrase, up to the end of its sentence; a second answer behind that stays."""
+    """What follows each mark or phrase, up to the end of its sentence; a second answer after that stays."""
     stated, found = [], [*marks(text)]
     for mark, after in itertools.zip_longest(found, found[1:]):
         rest = text[mark.end() : mark.end() + 300]
@@ -104,14 +121,20 @@ def _final(text: str, marked=True) -> str:
 
 
 def _readings(text: str) -> tuple[str, str]:
-    """The final answer in ASCII's width, as it stands and without the words behind it."""
+    """The final answer in ASCII's width, as it stands and without the words after it."""
     final = narrow(_final(text))
-    return final, without_words(final).strip(" \t\n'\"`*_$「」“”")
+    return final, without_words(final).strip(_AROUND)
 
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    match = _NUMBER.fullmatch(with_point(narrow(str(value)).strip()[:120].replace("\u2212", "-")))
+    text = _POWER.sub(r"e\1", narrow(str(value)).strip()[:120].replace("\u2212", "-"))
+    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
+    text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
+    text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
+    text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
+    text = _SCALED.sub(lambda found: f"e{_ZEROS[found[1].lower()]}", text)
+    match = _NUMBER.fullmatch(with_point(text))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
     except (TypeError, ValueError, ZeroDivisionError):
@@ -119,10 +142,14 @@ def _number(value) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _tight(text: str) -> str:
+    """A list or matrix of numbers without the blanks around its brackets and commas."""
+    return re.sub(r" ?([\[\],]) ?", r"\1", text) if re.fullmatch(r"\[[-+\d.,eE\[\] ]*\]", text) else text
+
+
 def _golds(answer) -> list[str]:
     """The accepted answers of a row: one, or a list of alternatives."""
-    golds = answer if isinstance(answer, list | tuple) else [answer]
-    return [str(gold) for gold in golds if gold is not None and str(gold).strip()]
+    return [str(gold) for gold in accepted(answer) if gold is not None and str(gold).strip()]
 
 
 def _length(text: str, completion_ids, unit: str) -> int:

@@ -24,7 +24,7 @@ ALL, CALLED, SAMPLED = ("reward", "environment", "model"), ("reward", "environme
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, with what it has an effect)
     "group_size": ("completions per prompt in the run", "G", 8, (2, 1e6), SAMPLED),
-    "max_new_tokens": ("longest completion of the run; cuts probes, at 4 characters each", "N", int, (1, 1e7), ALL),
+    "max_new_tokens": ("longest completion of the run; cuts probes, at 4 characters a token", "N", int, (1, 1e7), ALL),
     "prompt_column": ("column with the prompt", "NAME", "prompt", None, ALL),
     "gold_column": ("column with the reference completion, or a conversation's answers", "NAME", str, None, CALLED),
     "answer_column": ("column with the final answer, tried in the usual formats", "NAME", str, None, CALLED),

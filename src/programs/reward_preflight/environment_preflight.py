@@ -6,10 +6,10 @@ import statistics
 from dataclasses import dataclass
 
 from programs.reward_preflight.environment_process import environment_process, play_in
-from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
+from programs.reward_preflight.policies import ECHOED, POLICIES, gold_scripts, shared_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
-from programs.reward_preflight.scoring import GIVE_UP, Checks, ranked
+from programs.reward_preflight.scoring import GIVE_UP, PAYING_ROWS, Checks, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # of which as many are played again, and all at once
@@ -24,6 +24,7 @@ ENVIRONMENT_ADVICE = {
     "died": "never run a model's code in this process: use another one, as sandbox.py does",
     "hung_tool": "set a limit inside the tool; --tool_timeout allows more time",
     "reset": "set every attribute in reset: TRL reuses objects",
+    "goes_on": "unless the turn limit is meant to end it, return None from reply once the task is done",
     "shared_state": "create all state in reset, on self; share only what is never written",
     "not_deterministic": "draw no random values in the environment: take them from a column of the row",
 }
@@ -53,7 +54,9 @@ class EnvironmentPreflight(Checks):
         plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
-        few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
+        few = [
+            play for name, plays in plays_of.items() if name not in ("echo", "injection") for play in plays[:AGAIN_ROWS]
+        ]
         few = [play for play in few if play.outcome and not play.outcome["hung"]]
         self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
@@ -76,7 +79,7 @@ class EnvironmentPreflight(Checks):
             reply = play_in(self.process, [play.job])
             if "outcomes" not in reply:
                 check, text = loss_of(reply)
-                self.lost += check != "fault"
+                self.lost += check != "fault" or "gave no answer in" in text
                 text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", text)
                 where = f" ({reply['where']})" if reply.get("where") else ""
                 self.find(check, f"{text}{where}" if check == "fault" else f"a conversation {text}{where}", play)
@@ -109,6 +112,9 @@ class EnvironmentPreflight(Checks):
             outcome = play.outcome
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
             low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
+        over = [x for x in ended if x.outcome["ended_by"] == "turns" and x.outcome["turns"] > len(x.job["script"])]
+        if ended and over == ended and not low:
+            self.find("goes_on", f"gold has full marks, and goes on to turn {over[0].outcome['turns']}", over[0], False)
         self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
@@ -142,11 +148,13 @@ class EnvironmentPreflight(Checks):
         for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
         for group in by_kind.values():
-            outcomes = play_in(self.process, [group[-1].job, group[0].job], reuse=True).get("outcomes")
-            names = differs(group[0].outcome, outcomes[1]) if outcomes else ["raises"]
+            first = max(group, key=lambda play: play.outcome["return"])  # what it leaves behind shows in the worst
+            last = min((x for x in group if x.row is first.row), key=lambda play: play.outcome["return"])
+            outcomes = play_in(self.process, [first.job, last.job], reuse=True).get("outcomes")
+            names = differs(last.outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
                 text = f"an object's second conversation differs from its first ({', '.join(names)})"
-                self.find("reset", text, group[0], False)
+                self.find("reset", text, last, False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
         """A finding where a conversation is another one than before: it fails, or only its words differ."""
@@ -190,7 +198,8 @@ class EnvironmentPreflight(Checks):
         line |= {"allowed": self.args.allow.get(name, POLICIES[name][0]), "what": POLICIES[name][1].__doc__}
         best = [play.outcome["return"] for play in golds if play.outcome]
         usual, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, known, strict=True))
-        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone")
+        rows = ECHOED if name == "echo" else PAYING_ROWS
+        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone", rows)
 
 
 def loss_of(reply: dict) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The environment's own process: conversations with scripted policies, played as in a run but for the tokens."""
+"""The environment's own process: scripted policies play conversations as in a run, without tokens."""
 
 import dataclasses
 import hashlib
@@ -14,6 +14,7 @@ from parts.environments.play import play
 from parts.environments.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
 from parts.environments.text_turns import TextTurns
 from parts.foundation.messages import UserError
+from programs.reward_preflight.policies import copied
 from programs.reward_preflight.reward_process import (
     OwnProcess,
     file_of,
@@ -93,6 +94,7 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list
             script, messages = jobs[number]["script"], texts.begun[ids[0]]
             over = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
             said = script[turn] if turn < len(script) else over
+            said = copied(said, messages, chosen[number]["prompt"]) if said.startswith("\0the ") else said
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
                 said = ""  # a tool that hangs costs its time limit once
             answers.append(([*texts.encode(said), 0], [0.0, 0.0]))

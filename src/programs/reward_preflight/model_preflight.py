@@ -1,6 +1,5 @@
-"""--model: how often a model's own samples pass, and whether RL, a warm start or other prompts fit that."""
+"""--model: how often a model's own samples pass, and whether RL, a warm start or other prompts fit."""
 
-import dataclasses
 import time
 from collections import Counter
 
@@ -19,26 +18,14 @@ from programs.reward_preflight.report import print_json
 from programs.reward_preflight.rows_and_gold import pick
 
 
-@dataclasses.dataclass
 class ModelSettings(BaseConfig):
-    """What the parts read of a run, from the command line."""
+    """The settings of the command line, and those that the parts read of a run beside them."""
 
-    model: str
-    data: str
-    prompt_column: str
-    chat: bool
-    chat_template: str
-    chat_template_kwargs: str
-    max_prompt_tokens: int
-    max_new_tokens: int
-    temperature: float
-    seed: int
-    precision: str
-    device: str = "auto"
-    rollout_engine: str = "hf"
-    rollout_batch_size: int = 64
-    lora_rank: int = 0
-    load_in_4bit: bool = False
+    device, rollout_engine, rollout_batch_size = "auto", "hf", 64
+    lora_rank, load_in_4bit = 0, False
+
+    def __init__(self, args):
+        vars(self).update(vars(args))
 
 
 def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
@@ -101,9 +88,8 @@ def model_preflight(args) -> int:
     started = time.perf_counter()
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
-    own = [f.name for f in dataclasses.fields(ModelSettings) if hasattr(args, f.name)]
-    config = ModelSettings(**{name: getattr(args, name) for name in own})
-    report = pass_report(args, model_samples(config, Reward(args.reward), args.samples_per_prompt, args.limit or 32))
+    samples = model_samples(ModelSettings(args), Reward(args.reward), args.samples_per_prompt, args.limit or 32)
+    report = pass_report(args, samples)
     if report["prompts"] * args.samples_per_prompt < 200:
         say(f"note: {report['samples']} samples are few; to tell a pass rate of 1 % from 0 takes a few hundred")
     report["seconds"] = round(time.perf_counter() - started, 1)

@@ -23,15 +23,18 @@ ADVICE = {
     "malformed": "return a list with one entry per completion",
     "not_finite": "return a finite number, or None where the function does not apply",
     "changed": "copy a list before changing it: other functions get the same lists",
+    "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
     "slow_batch": "--timeout_s to allow more time, or an async function",
     "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
+    "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
+    "classes": "--full_score, if all rows can reach it",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "classes", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight(Checks):
@@ -42,6 +45,7 @@ class Preflight(Checks):
         self.functions = process.about
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
         self.best = {}  # by function: the highest score of gold above 1
+        self.weighted = {}  # by function: what `weight_column` says of it
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
 
     def find(
@@ -49,11 +53,12 @@ class Preflight(Checks):
     ) -> None:
         advice, extra = advice or ADVICE.get(check, ""), {}
         if graded:
+            message += f", row {graded.row['number']}, which has no reference" if graded.row["gold"] is None else ""
             score = self.grader.total(graded)
             extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
             if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
                 advice += "; or --max_new_tokens N, if completions of the run are shorter"
-        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
+        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
         self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self) -> dict:
@@ -77,11 +82,16 @@ class Preflight(Checks):
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, self.best.get(name, 1.0) if high is None else high)
+            ends = (low or 0.0, self.own_best(name, graded.row) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # a score that compares the completions of a group is no part of what one alone can reach
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
         return tops
+
+    def own_best(self, name: str, row: dict) -> float:
+        """The highest score of gold, 1 at least, among rows of the same weight or class."""
+        column, scores, _ = self.weighted.get(name, ("", {}, False))
+        return scores.get(str(row["columns"].get(column)), self.best.get(name, 1.0))
 
     def is_full(self, graded: Graded) -> bool:
         total, full = self.grader.total(graded), self.full(graded)
@@ -108,8 +118,10 @@ class Preflight(Checks):
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
         self.note_best(results)
+        self.weighted = {name: found for name in self.best if (found := weight_column(results, name, self.args))}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
+        self.report["gold"]["weighted_by"] = sorted({column for column, _, weighs in self.weighted.values() if weighs})
         return results
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
@@ -135,6 +147,11 @@ class Preflight(Checks):
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
+        for name, (column, scores, weighs) in self.weighted.items():
+            if not weighs:
+                (low, least), *_, (high, most) = sorted(scores.items(), key=lambda pair: pair[1])
+                gets = f"gold of {column}={low} gets {least:g}, of {column}={high} {most:g}"
+                self.find("classes", f"{name}: {gets}: a weight, or a part that never pays there?")
         limit = self.args.limit_characters
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
@@ -154,7 +171,7 @@ class Preflight(Checks):
             made = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
             pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
-        gold = self.report["gold"]["mean"]
+        gold, own = self.report["gold"]["mean"], {g.row["number"]: self.grader.total(g) for g in golds}
         paid = {
             name: [(score, graded) for graded in results if (score := self.grader.total(graded)) is not None]
             for name, results in tables.items()
@@ -162,6 +179,11 @@ class Preflight(Checks):
         lowest = min((score for pairs in paid.values() for score, _ in pairs), default=0.0)
         if gold - min(0.0, lowest) < 1e-9:
             self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
+        tried = [g for results in tables.values() for g in results if own[g.row["number"]] is not None]
+        unscored = [g for g in tried if not g.problems and self.grader.total(g) is None]
+        if 2 * len(unscored) > sum(not g.problems for g in tried):
+            message = f"{len(unscored)} of {len(tried)} completions that must not pay get None, where gold has a score"
+            self.find("unscored", message, unscored[0])
         self.report["probes"] = []
         for name, results in tables.items():
             usual = PROFILES[self.args.profile].get(name, PROBES[name][0])
@@ -170,7 +192,7 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice))
+            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
@@ -190,6 +212,8 @@ class Preflight(Checks):
             result["order_independent"] = self.agree(first, reverse, "batch", "in reversed order")
             alone = self.grader.grade(pairs, alone=True)
             result["batch_independent"] = self.agree(first, alone, "batch", "when scored alone")
+            result["state_independent"] = self.in_a_new_process(golds)
+        self.without_gold()
         result["inputs_unchanged"] = not any(tally["changed"] for tally in self.grader.tallies.values())
         closed = [function["name"] for function in self.functions if not function["takes_any"]]
         for name in closed:
@@ -200,6 +224,24 @@ class Preflight(Checks):
         if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
             message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
             self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
+
+    def in_a_new_process(self, golds: list[Graded]) -> bool:
+        """Whether gold in each row's next variant scores the same in a new process, in another order."""
+        variants = [[*gold_variants(graded.row, self.args).values()] for graded in golds]
+        count = max(TRIAL_ROWS, *map(len, variants))
+        texts = [texts[i % len(texts)] for i, texts in enumerate(variants[:count])]
+        pairs = [(graded.row, text) for graded, text in zip(golds, texts, strict=False)]
+        first = self.grader.grade(pairs, alone=True)
+        self.grader.process.end()  # the next call starts another
+        other = self.grader.grade(pairs[::-1], alone=True)[::-1]
+        return self.agree(first, other, "state", "in a new process, in reversed order")
+
+    def without_gold(self) -> None:
+        """Score a text for the rows without a reference, which a run has too: findings where that fails."""
+        rows = [row for row in self.rows if not row["gold"]][:PROBE_ROWS]
+        for row in rows:
+            row["gold"] = None
+        self.grader.grade([(row, "<answer>0</answer>") for row in rows], alone=True)
 
     def agree(self, a: list[Graded], b: list[Graded], check: str, how: str) -> bool:
         """Whether two gradings of the same completions agree; findings where not."""
@@ -235,3 +277,33 @@ class Preflight(Checks):
 def wrong_text(row: dict) -> str:
     """A completion that should score low, for a batch of different scores."""
     return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
+
+
+def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, float], bool] | None:
+    """(The column by whose values the scores of gold differ, {value: the score of gold}, whether it is a weight).
+
+    It has few values with one score each. It is a weight if they are numbers to which the scores are proportional. The
+    reference and its number are none: a reward that returns the answer pays in proportion to it. None without one.
+    """
+    paid = [(g.row, part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
+    if len({part for _, part in paid}) < 2:
+        return None
+    references, found = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
+    for column in paid[0][0]["columns"].keys() - references:
+        values, scores = [row["columns"].get(column) for row, _ in paid], {}
+        for value, (_, part) in zip(values, paid, strict=True):
+            scores.setdefault(str(value), set()).add(round(part, 9))
+        is_one_each = all(len(x) == 1 for x in scores.values()) and len(scores) <= len(paid) / 2
+        if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
+            numbers = all(isinstance(x, int | float) and x > 0 for x in values)
+            ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
+            found.append((column, {value: max(own) for value, own in scores.items()}, len(ratios) == 1))
+    return min(found, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
+
+
+def is_number(text: str | None, value) -> bool:
+    """Whether a value is the number that an answer states."""
+    try:
+        return float(str(text).replace(",", "")) == float(value)
+    except (TypeError, ValueError):
+        return False

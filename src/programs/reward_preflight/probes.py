@@ -1,6 +1,7 @@
-"""Completions that must not pay."""
+"""Completions that must not be paid."""
 
 import contextlib
+import functools
 import math
 import random
 import re
@@ -13,14 +14,17 @@ LONGEST = 40_000  # characters of a probe where the run sets no limit
 PROBES = {}  # name -> (share of gold's score it may get, function)
 
 
-def probe(allowed: float):
-    """Register `probe(row) -> completions` under its own name; its docstring is what the report says."""
+def listed(table: dict, allowed: float):
+    """Put a function into a table under its own name; its docstring is what the report says."""
 
     def register(function):
-        PROBES[function.__name__] = (allowed, function)
+        table[function.__name__] = (allowed, function)
         return function
 
     return register
+
+
+probe = functools.partial(listed, PROBES)  # of `probe(row) -> completions`
 
 
 def answer_span(row: dict) -> tuple[int, int] | None:
@@ -65,8 +69,10 @@ def prompt_echo(row: dict) -> list[str]:
     task = (lines or [""])[-1].strip().rstrip(" =?:.")
     formulas = [a or b for a, b in re.findall(r"\$([^$\n]{3,99})\$|\\\((.{3,99}?)\\\)", text)]
     formulas = [formula for formula in formulas if re.search(r"[+*/^]|\\[a-z]", formula)]  # Simplify $2x+3x$
+    sums = re.findall(r"(?<![\w.])\d+(?:\s*[-+*^]\s*\d+)+(?![\w.])", text)  # What is 3 + 4?
+    sums = [f"<answer>{x}</answer>" for x in sums[:2] if x.replace(" ", "") != str(row["answer"]).replace(" ", "")]
     boxed = [f"\\boxed{{{formula}}}" for formula in formulas[:3]]
-    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}", *boxed]
+    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}", *boxed, *sums]
 
 
 @probe(0.25)

@@ -1,4 +1,4 @@
-"""What is printed: reports and --list."""
+"""Printed reports and --list."""
 
 import inspect
 import json

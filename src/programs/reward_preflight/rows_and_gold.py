@@ -4,7 +4,7 @@ import json
 import random
 import re
 
-from parts.data.answer_marks import hash_mark
+from parts.data.answer_marks import hash_mark, stated_gold
 from parts.data.question_parts import warn_unread
 from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import need
@@ -20,6 +20,7 @@ TEMPLATES = (
     "#### {answer}",
     "<answer>{answer}</answer>",
     "The answer is {answer}.",
+    "Answer: {answer}",
     "<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
     "<think>\n{reasoning}\n</think>\n{answer}",
     "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
@@ -68,7 +69,7 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
         text = text_of(columns.get(name))
         marked = marked_answer(text or "")
         if text and text.strip() and (marked or name in answers):
-            row["answer"], row["reasoning"] = marked or (text.strip(), "")
+            row["answer"], row["reasoning"] = marked or (stated_gold(text) or text.strip(), "")
             break
     return row
 

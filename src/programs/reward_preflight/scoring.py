@@ -50,7 +50,9 @@ class Checks:
         """Findings about gold; `low` has what is said of each one without full marks, and the evidence."""
         gold = self.report["gold"]
         if failed:
-            text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks, which eval/accuracy counts"
+            text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks"
+            if gold.get("full_score", 1.0) == 1:
+                text += ", which eval/accuracy counts"
             advice = "--gold_template or --gold_column for other answers; check the columns that are read"
             if not gold["full_marks"] and max(paid, default=0.0) > 0:
                 advice += f"; --full_score {max(paid):g} if that is the highest score intended"
@@ -58,22 +60,38 @@ class Checks:
         for text, evidence in low[:2]:
             self.find("gold", text, evidence, failed, "look at this row's reference")
 
-    def payment(self, line: dict, paid: list[tuple], gold: float, lowest: float, noun: str, advice: str) -> dict:
+    def payment(
+        self,
+        line: dict,
+        paid: list[tuple],
+        gold: float,
+        lowest: float,
+        noun: str,
+        advice: str,
+        rows=PAYING_ROWS,
+        own=(),
+    ) -> dict:
         """A line of the report with shares of gold's payment; findings about rows that are paid more than they may be.
 
         Args:
             line: the name, description and allowed share of a probe or policy.
             paid: (score, evidence) pairs.
             lowest: score that was seen, which counts as nothing where gold is not above 0.
+            rows: share of the rows that may be paid more, each a warning up to PAYING_ROWS.
+            own: {row's number: what its own gold is paid}, in place of `gold` where it is more than nothing.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
-        shares = sorted((((score - floor) / (gold - floor), one) for score, one in paid), key=lambda pair: pair[0])
+        tops = {number: top for number, top in dict(own).items() if top is not None and top - floor > 1e-9}
+        tops = [tops.get(one.row["number"], gold) for _, one in paid]
+        shares = [((score - floor) / (top - floor), one) for (score, one), top in zip(paid, tops, strict=True)]
+        shares.sort(key=lambda pair: pair[0])
         of_rows = {one.row["number"]: (share, one) for share, one in shares}  # the best paid of each row
         paying = sorted((pair for pair in of_rows.values() if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
         line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
-        failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(of_rows))
+        failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > rows * len(of_rows))
+        paying = paying if failed or rows == PAYING_ROWS else []
         for share, one in paying[:3]:
             text = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed) for: {summary[0].lower()}{summary[1:-1]}"
             allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"

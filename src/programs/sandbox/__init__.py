@@ -7,19 +7,19 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge, which is confined
-and ended in time like a program, compares them. For calls whose results are below 64 KiB the caller does so itself, by
-the same code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded: a
-program costs a fork and not the start of an interpreter.
+A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge compares them; it has
+the same confinement and time limits as a program. Results below 64 KiB are compared by the caller itself, with the same
+code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded, so a
+program costs a fork instead of an interpreter start.
 
-Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
+Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
-Deliberately left out: languages other than Python; programs that need processes of their own (`subprocess`,
-`multiprocessing`) or the network: both are refused; tests that run beside the program, which could then forge the
-verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
+Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
+use the network (both are refused); tests in the program's own process, where it could forge the verdict; bubblewrap,
+because namespaces do the same in a sixth of the time.
 
     python scripts/sandbox.py --report
     python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve

@@ -1,4 +1,4 @@
-"""The program in what a model wrote."""
+"""The program in a model's answer."""
 
 import ast
 import builtins
@@ -8,7 +8,8 @@ import textwrap
 import warnings
 from dataclasses import dataclass
 
-from parts.rewards.stated_answers import visible
+from parts.data.stated_answers import visible
+from parts.rewards.extracts import IMPORTS
 from programs.sandbox.forms_of_tests import loaded_tests
 from programs.sandbox.tests_in_python import FromProgram
 
@@ -18,7 +19,6 @@ PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
-IMPORTS = (ast.Import, ast.ImportFrom)
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
 

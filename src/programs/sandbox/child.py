@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import importlib
 import marshal
+import operator
 import os
 import resource
 import signal
@@ -163,11 +164,13 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
             exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
-        kinds = {}
+        kinds, errors = {}, {}
         for name, value in list(namespace.items()):
             module = isinstance(value, types.ModuleType)
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
-        return {"names": kinds}
+            if isinstance(value, type) and issubclass(value, Exception):
+                errors[name] = [base.__name__ for base in value.__mro__[1:]]
+        return {"names": kinds, "errors": errors}
 
     def perform(call: dict) -> dict:
         args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
@@ -185,8 +188,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         try:
             answer = action(job)
         except BaseException as error:
-            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
-            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            answer = {"error": kinds, "name": type(error).__name__, "message": str(error)[:500]}
         send_frame(channel, {"nonce": job["nonce"], **answer})
         try:
             action, job = perform, receive_frame(channel)
@@ -232,6 +235,9 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "exit": lambda: type(value).__exit__(value, None, None, None),
         "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
+        "contains": lambda: args[0] in value,
+        "isinstance": lambda: isinstance(args[0], value),
+        "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
         "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),

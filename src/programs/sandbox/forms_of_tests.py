@@ -2,12 +2,13 @@
 
 import ast
 import builtins
+import contextlib
 import decimal
 import json
 from dataclasses import dataclass
 
 from programs.sandbox.limits import BadTests
-from programs.sandbox.tests_in_python import FromProgram
+from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import brief, encode
 
 
@@ -39,24 +40,26 @@ class Plan:
         kind: stdin, calls or python.
         cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
         least: how many tests there are at least, where they end early.
+        unfit: what in them cannot be judged.
     """
 
     kind: str
     cases: list
     least: int
+    unfit: str = ""
 
 
-def read_tests(tests, entry_point: str | None) -> Plan:
+def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point)
+        return sort_tests(tests, entry_point, setup)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None) -> Plan:
+def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
     """Tell the forms of tests apart."""
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
@@ -67,13 +70,13 @@ def sort_tests(tests, entry_point: str | None) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        return read_source(list(tests), entry_point)
+        return read_source(list(tests), entry_point, setup)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
 
 
-def read_source(tests: list[str], entry_point: str | None) -> Plan:
+def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     """Python tests; where all are asserts of calls with literals, as those calls."""
     statements, imports = [], FromProgram()
     for number, source in enumerate(tests):
@@ -88,8 +91,11 @@ def read_source(tests: list[str], entry_point: str | None) -> Plan:
     built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
     if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
         return Plan("calls", lifted, len(lifted))
-    asserts = (isinstance(node, ast.Assert) for statement in statements for node in ast.walk(statement))
-    return Plan("python", tests, sum(asserts))
+    whole, known = ast.Module(statements, []), ast.Module([], [])
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
+        known = ast.parse(setup)
+    unfit = unjudged(whole, known)
+    return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:

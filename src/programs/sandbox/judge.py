@@ -1,4 +1,4 @@
-"""The judge: calls the program, which is in a process of its own, and compares what comes back."""
+"""The judge: calls the program, which runs in a separate process, and compares its results."""
 
 import ast
 import builtins
@@ -18,14 +18,18 @@ from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
     FromProgram,
+    argument_sets,
     calls_in,
+    caught_names,
     iterated_names,
     judging_names,
-    looks_at_output,
     names_in,
+    used_as_classes,
     wraps_a_call,
 )
 from programs.sandbox.values import INVALID, compare, decode, encode, error_text, receive_frame, send_frame
+
+ENDS = (StopIteration, StopAsyncIteration)
 
 
 class Ended(BaseException):
@@ -59,17 +63,38 @@ def converted(kind: type):
     return convert
 
 
+def as_instance(value):
+    """An object of the program as an instance, on which operators work; plain data as it is."""
+    if isinstance(value, RemoteObject):
+        value.__dict__["_is_instance"] = True
+    return value
+
+
+def forwarded(name: str):
+    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+
+    def operate(self, *others):
+        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
+            self._judge.unfit += self._is_instance
+            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+        return as_instance(self._judge.ask("operator", self._target, (name, *others)))
+
+    return operate
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
-    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
+    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
     """
 
     def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target)
+        self.__dict__.update(_judge=judge, _target=target, _is_instance=False)
 
     def __call__(self, *args, **kwargs):
-        return self._judge.ask("call", self._target, args, kwargs)
+        value = self._judge.ask("call", self._target, args, kwargs)
+        return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -95,10 +120,28 @@ class RemoteObject:
         return self._judge.ask("item", self._target, (key,))
 
     def __eq__(self, other):
-        self._judge.unfit |= isinstance(other, RemoteObject)
+        self._judge.unfit += isinstance(other, RemoteObject)
         raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
 
     __hash__ = object.__hash__
+
+    def __lt__(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe("orders objects of the program, which could decide that by itself; try comparing plain data")
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+    def __contains__(self, item):
+        if not self._is_instance:  # the program could return this where a list is expected
+            return any(found is item or found == item for found in self)
+        self._judge.trusted = False
+        return bool(self._judge.ask("contains", self._target, (item,)))
+
+    def __instancecheck__(self, value):
+        self._judge.trusted = False
+        return bool(self._judge.ask("isinstance", self._target, (value,)))
 
     def __setattr__(self, name, value):
         self._judge.ask("set", self._target, (name, value))
@@ -116,6 +159,10 @@ class RemoteObject:
         return self._judge.ask("repr", self._target)
 
     __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
+    __add__, __sub__, __mul__ = map(forwarded, ("__add__", "__sub__", "__mul__"))
+    __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
+    __matmul__, __and__, __or__, __xor__ = map(forwarded, ("__matmul__", "__and__", "__or__", "__xor__"))
+    __neg__, __invert__, __abs__ = map(forwarded, ("__neg__", "__invert__", "__abs__"))
 
 
 class RemoteCoroutine(RemoteObject):
@@ -140,6 +187,11 @@ class RemoteCoroutine(RemoteObject):
         """Nothing is left to close."""
 
 
+def may_be_raised(kind) -> bool:
+    """Whether it is an exception, and none that would end a loop of the tests as if it were done."""
+    return isinstance(kind, type) and issubclass(kind, Exception) and kind not in ENDS
+
+
 def is_closed(function: types.FunctionType) -> bool:
     """Whether a function of the tests, a lambda say, reads no name of theirs: it can run in the program's process."""
     codes = [function.__code__]
@@ -153,8 +205,9 @@ class Judge:
     """Runs tests; calls go to the program's own process, and what comes back is compared here.
 
     Attributes:
-        unfit: the tests compare two objects of the program, pass it functions that read names of theirs, or look at
-            what it prints.
+        unfit: how often the tests did what only the program could judge: compared two objects of it, say.
+        classes: names whose results the tests use as objects.
+        errors: the exceptions of the program that the tests expect, as classes of this process.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -162,7 +215,8 @@ class Judge:
     def __init__(self, program: socket.socket, job: dict):
         self.program, self.job = program, job
         self.passed = self.total = 0
-        self.results, self.ended, self.unfit, self.trusted = [], "", False, True
+        self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
+        self.classes, self.errors = set(), {}
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -215,7 +269,7 @@ class Judge:
         answer = self.exchange({"mode": "module", "code": self.job["code"]})
         if "error" in answer:
             self.end(error_text(answer))
-        return answer["names"] if isinstance(answer.get("names"), dict) else {}
+        return answer
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
@@ -242,18 +296,28 @@ class Judge:
             return value._target
         if isinstance(value, types.FunctionType) and is_closed(value):
             return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
-        self.unfit = True
+        self.unfit += 1
         what = "function that reads names of the tests" if callable(value) else type(value).__name__
         raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
 
-    @staticmethod
-    def raise_same(answer: dict):
-        """Raise what the program raised, as the nearest built-in exception."""
-        for name in answer["error"] if isinstance(answer["error"], list) else []:
-            kind = getattr(builtins, str(name), None)
-            if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
+    def expect(self, bases, names: set) -> None:
+        """Make exceptions for those names that the program says are ones, each of its nearest built-in base."""
+        for name in names & bases.keys() if isinstance(bases, dict) else ():
+            kinds = (getattr(builtins, str(base), None) for base in bases[name])
+            kind = next(filter(may_be_raised, kinds), Exception)
+            self.errors[name] = type(name, (kind,), {"__init__": Exception.__init__, "__module__": "tests"})
+
+    def raise_same(self, answer: dict):
+        """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
+        names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
+        expected = tuple(self.errors[name] for name in names if name in self.errors)
+        if expected:
+            raise type(expected[0].__name__, expected, {})(str(answer.get("message"))[:500])
+        for name in names:
+            kind = getattr(builtins, name, None)
+            if kind in ENDS:
                 break
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+            if may_be_raised(kind) and kind is not Exception:
                 try:
                     error = kind(str(answer.get("message"))[:500])
                 except TypeError:  # UnicodeDecodeError, say, takes more than a text
@@ -277,10 +341,13 @@ class Judge:
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
-        self.unfit = looks_at_output(whole)
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-        names = self.load()
+        loaded = self.load()
+        names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
+        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - namespace.keys())
+        self.classes = used_as_classes(whole)
         self.offer(names, namespace, whole)
+        namespace.update({k: v for k, v in self.errors.items() if isinstance(namespace.get(k), RemoteObject)})
         if entry:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
@@ -345,9 +412,26 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                self.attempt(value if not inspect.iscoroutinefunction(value) else lambda test=value: awaited(test()))
+                self.run_test(value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
+            elif isinstance(value, type) and name.startswith("Test") and value.__module__ == "tests":
+                for method in (name for name in dir(value) if name.startswith("test")):
+                    self.run_test(getattr(value, method), value)
+
+    def run_test(self, test, case: type | None = None) -> None:
+        """Call a test, a method on an object of its own, with each set of its arguments."""
+
+        def run(arguments: dict):
+            instance = [case()] if case else []
+            if hasattr(case, "setup_method"):
+                setup = instance[0].setup_method
+                setup(*[test][: len(inspect.signature(setup).parameters)])
+            found = test(*instance, **arguments)
+            return awaited(found) if inspect.iscoroutine(found) else found
+
+        for arguments in argument_sets(test):
+            self.attempt(lambda arguments=arguments: run(arguments))
 
     def run_case(self, case: type) -> None:
         """Run a unittest.TestCase; each of its methods is one test."""
@@ -356,7 +440,7 @@ class Judge:
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
         bad = [text.strip().splitlines()[-1] for _, text in result.failures + result.errors]
-        for i in range(result.testsRun):
+        for i in range(max(result.testsRun, len(bad))):  # setUpClass may fail before any test
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
     def outcome(self, catch=BaseException) -> dict:
@@ -367,8 +451,9 @@ class Judge:
             pass
         except catch as error:
             self.ended = str(error) if isinstance(error, Died) else f"{type(error).__name__}: {error}"[:500]
-        parts = ("passed", "total", "results", "unfit", "trusted", "ended")
-        return {name: getattr(self, name) for name in parts}
+        parts = ("passed", "total", "results", "trusted", "ended")
+        unfit = 0 < self.unfit >= self.total - self.passed  # else a test failed that any program can be held to
+        return {**{name: getattr(self, name) for name in parts}, "unfit": unfit}
 
 
 def run_judge(channel: socket.socket, program: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What the sandbox raises, and its limits."""
+"""Exceptions and limits of the sandbox."""
 
 import sys
 

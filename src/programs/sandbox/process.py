@@ -177,7 +177,7 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
     if strict and set(missing) & {"network", "files"}:
         raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
     if exposed and "user" not in sandbox.disable:
-        raise SandboxError(f"{what}; expected anything but model code as root with all files; try an ordinary user")
+        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
     if what not in WARNED:
         WARNED.add(what)
         warnings.warn(what, RuntimeWarning, stacklevel=3)

@@ -33,9 +33,9 @@ class Verdict:
 
     Attributes:
         passed, total: numbers of tests.
-        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program, pass it functions that read names of theirs, or
-            look at what it prints.
+        status: ok, failed, timeout, memory, output_limit, error or syntax_error: why it is not ok;
+            no_tests: the tests assert nothing; invalid_tests: they need what `unjudged` lists, or fail only where they
+            compare objects of the program, combine one with plain data, or pass it functions that read other names.
         trusted: False where the tests used the program's constants or functions to judge results: it could then forge
             the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -55,6 +55,11 @@ class Verdict:
     def all_passed(self) -> bool:
         """Whether there were tests and all passed."""
         return self.total > 0 and self.passed == self.total and self.status == "ok"
+
+    @property
+    def usable(self) -> bool:
+        """Whether the tests can judge a program; else a reward does not apply."""
+        return self.status not in ("no_tests", "invalid_tests")
 
     @property
     def fraction(self) -> float:
@@ -120,7 +125,11 @@ def run_code(
     for name in removed:
         raise TypeError(f"got the unknown argument {name!r}; try {REMOVED.get(name, 'to leave it out')}")
     started = time.monotonic()
-    plan = read_tests(tests, entry_point)
+    if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
+        entry_point = entry_point.rpartition(".")[2]
+    plan = read_tests(tests, entry_point, setup)
+    if plan.unfit:
+        return Verdict(total=plan.least, status="invalid_tests", detail=plan.unfit)
     code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
@@ -315,7 +324,9 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:
         status = "invalid_tests"
-    if not total:
+    if not total and plan.least:  # `for x in f(): assert x` of a program that returns nothing
+        total, status, detail = plan.least, "failed", "no assert of the tests was reached"
+    elif not total:
         status, detail = "no_tests", "the tests assert nothing"
     return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
 

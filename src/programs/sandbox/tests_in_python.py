@@ -1,9 +1,12 @@
-"""What Python tests say: which names are the program's, and what counts as a test."""
+"""Reading Python tests: which names are the program's, and what counts as a test."""
 
 import ast
+import builtins
 import importlib
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
+PATCHED = {"sys.stdout", "sys.stderr", "sys.stdin", "builtins.print", "builtins.input"}  # as `patch` names them
+RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
 class FromProgram(ast.NodeTransformer):
@@ -72,7 +75,7 @@ class CountAsserts(ast.NodeTransformer):
         """`with pytest.raises(...)` counts as an assert."""
         calls = [getattr(item.context_expr, "func", None) for item in node.items]
         new = self.visit_guard(node)
-        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
+        if not any(getattr(call, "attr", getattr(call, "id", "")) in RAISES for call in calls):
             return new
         return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
 
@@ -102,6 +105,17 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
+def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
+    """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
+    used = names_in(tests) | ({"check"} if entry_point else set())
+    functions = [part for part in tests.body if isinstance(part, ast.FunctionDef)]
+    unused = [part for part in functions if not part.name.startswith("test") and part.name not in used]
+    tests.body = [part for part in tests.body if part not in unused]
+    hopeless = sum(isinstance(node, ast.Assert) and always_fails(node) for node in ast.walk(tests))
+    counted = [call for call in calls_in(CountAsserts().visit(tests)) if call.func.id in ("__check__", "__require__")]
+    return len(counted) - hopeless
+
+
 def always_fails(statement: ast.stmt) -> bool:
     """Whether it is `assert False` or `raise AssertionError(...)`."""
     if isinstance(statement, ast.Raise):
@@ -123,11 +137,94 @@ def names_in(*nodes: ast.AST) -> set:
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def looks_at_output(tests: ast.AST) -> bool:
-    """Whether tests capture what is printed, which in another process they cannot."""
-    words = {part.attr for part in ast.walk(tests) if isinstance(part, ast.Attribute)}
-    words |= {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} | names_in(tests)
-    return bool(words & {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"})
+def defined_names(tests: ast.AST) -> set:
+    """The names that a piece of source binds anywhere."""
+    found = set()
+    for part in ast.walk(tests):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found.add(part.id)
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(part.name)
+        elif isinstance(part, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name).partition(".")[0] for alias in part.names)
+    return found
+
+
+def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
+    """The parameters of a test that neither a default nor `parametrize` gives a value: pytest's fixtures."""
+    names = [item.arg for item in [*function.args.posonlyargs, *function.args.args]]
+    names = set(names[method : len(names) - len(function.args.defaults)])
+    for mark in function.decorator_list:
+        if getattr(getattr(mark, "func", None), "attr", "") == "parametrize":
+            texts = (part.value for part in ast.walk(mark) if isinstance(part, ast.Constant))
+            names -= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
+    return names
+
+
+def unjudged(tests: ast.Module, setup: ast.Module) -> str:
+    """What in these tests no judge in another process can do, whatever the program is; "" for nothing."""
+    known = defined_names(tests) | defined_names(setup) | vars(builtins).keys() | STANDARD.keys()
+    called = {call.func.id for call in calls_in(tests)}
+    classes = [part for part in ast.walk(tests) if isinstance(part, ast.ClassDef)]
+    for case in classes:
+        theirs = {base.id for base in case.bases if isinstance(base, ast.Name)} - known
+        if theirs and "*" not in known:  # `from enum import *` may define it
+            return f"class {case.name} derives from the program's {theirs.pop()}; try calling that class instead"
+    functions = [(part, False) for part in tests.body if getattr(part, "name", "").startswith("test")]
+    functions += [(part, True) for case in classes if case.name.startswith("Test") for part in case.body]
+    for function, method in functions:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test"):
+            missing = set() if function.name in called else missing_parameters(function, method)
+            if missing:
+                return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
+    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    texts = {part.value for part in ast.walk(tests) if isinstance(part, ast.Constant)}
+    words, stored = {p.attr for p in attributes}, {p.attr for p in attributes if isinstance(p.ctx, ast.Store)}
+    captured = {"redirect_stdout", "redirect_stderr"} & (words | names_in(tests)) | {"stdout", "stderr"} & stored
+    if (captured and "getvalue" in words) or "stdin" in stored or PATCHED & texts:
+        return "the tests capture or patch what another process prints or reads; try tests of stdin and stdout"
+    return ""
+
+
+def caught_names(tests: ast.AST) -> set:
+    """The names that may be those of expected exceptions: in `except`, `raises(…)`, `assertRaises(…)`, `isinstance`."""
+    kinds = [part.type for part in ast.walk(tests) if isinstance(part, ast.ExceptHandler) and part.type]
+    for call in (part for part in ast.walk(tests) if isinstance(part, ast.Call)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        kinds += call.args[:1] if name in RAISES else call.args[1:2] if name == "isinstance" else []
+    return names_in(*kinds)
+
+
+def used_as_classes(tests: ast.AST) -> set:
+    """The capitalized names whose results the tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v.x`."""
+    makers, parts = {}, list(ast.walk(tests))
+
+    def maker(node: ast.AST) -> str:
+        node = node.left if isinstance(node, ast.BinOp) else node
+        name = getattr(getattr(node, "func", None), "id", "")
+        return name if name[:1].isupper() else makers.get(ast.unparse(node), "")
+
+    for part in (part for part in parts if isinstance(part, ast.Assign)):
+        for target in part.targets:
+            pairs = zip(getattr(target, "elts", [target]), getattr(part.value, "elts", [part.value]), strict=False)
+            makers.update({ast.unparse(name): maker(value) for name, value in pairs})
+    compared = [part for part in parts if isinstance(part, ast.Compare)]
+    names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
+    return (names | {maker(part.value) for part in parts if isinstance(part, ast.Attribute)}) - {""}
+
+
+def argument_sets(test) -> list[dict]:
+    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`."""
+    sets = [{}]
+    for mark in (mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"):
+        given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
+        names, rows = given["argnames"], []
+        alone = isinstance(names, str) and "," not in names  # then a row is the value itself
+        names = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+        for row in given["argvalues"]:
+            rows.append(row.values if type(row).__name__ == "ParameterSet" else [row] if alone else row)
+        sets = [{**known, **dict(zip(names, row, strict=True))} for known in sets for row in rows]
+    return sets
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:

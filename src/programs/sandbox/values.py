@@ -94,7 +94,7 @@ MAKERS = {
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
-    Subclasses lose their class: a namedtuple is a tuple, a Counter a dict, an IntEnum an int.
+    Subclasses lose their class: a Counter is a dict, an IntEnum an int, and a namedtuple a tuple except for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -113,6 +113,8 @@ def encode(value, keep=None, depth: int = 0):
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
         kind, items = "dict", map(list, value.items())
+    elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
+        kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:
         kind = VIEWS[type(value)]
         items = map(list, value) if kind == "items" else value
@@ -124,7 +126,7 @@ def encode(value, keep=None, depth: int = 0):
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
         if keep is None:
-            raise TypeError(f"{type(value).__name__} is no plain data")
+            raise TypeError(f"{type(value).__name__} is not plain data")
         return {"t": "ref", "v": keep(value), "type": type(value).__name__}
     data = [encode(item, keep, depth + 1) for item in items]
     return data if kind == "list" else {"t": kind, "v": data}
@@ -146,6 +148,8 @@ def decode(data, refer=None, depth: int = 0):
             return importlib.import_module("numpy").array(decode(content[1]), content[0])
         if not isinstance(content, str):
             content = [decode(item, refer, depth + 1) for item in content]
+        if data["t"] == "namedtuple" and refer:
+            return collections.namedtuple("Row", content[0])(*content[1:])
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None

@@ -9,35 +9,36 @@
 
 TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
 page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own: `from grpo import *` before its functions, with a copy of templates/grpo.py beside it,
-stands in for what yours lacks. A trainer that leaves the training to TRL has none of them.
+copy, or a script of your own. If yours lacks some functions, put a copy of templates/grpo.py beside it and `from grpo
+import *` before its own. A trainer that leaves the training to TRL cannot be checked.
 
-It is loaded by path and its functions are called on a few short sequences. What they return is compared with
-computations made here from the published formulas and the plain networks' logits:
+selfcheck loads it by path and calls its functions on a few short sequences. It compares what they return with its own
+computations from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
-    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, where one distils
+    clip         the same of max(-A ratio, -A clip(ratio, 1 - clip_eps_low, 1 + clip_eps_high)), old log-probs moved
+    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, in a distillation
     GAE          A_t = sum_l (gamma lambda)^l (r_{t+l} + gamma V_{t+l+1} - V_{t+l}) over response tokens, returns A + V
     critic       d/dphi  vf_coef/N sum of 1/2 max((V - R)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - R)^2)
 
-The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
-which, and for distillation whether it is the reverse or the forward KL.
+A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
+table says which one it is, and for distillation whether the KL is reverse or forward.
 
-Where a page plays conversations with an environment, it also plays some with an environment and answers of
-selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
-whose and what each environment may hear.
+If a page plays conversations, selfcheck also plays some with an environment and answers of its own. These answers get
+other ids when their text is encoded again. This shows which tokens were sampled, which conversation each return belongs
+to, and what each environment may hear.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
-The checks read the model about a hundred times: for a large one take a small model of its family, which has the same
-tokens and chat template.
+The checks run the model about a hundred times. For a large model, use a small one of its family with the same tokens
+and chat template.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
-the scaling of fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. What is not
-given of model, data and reward is the embedded one.
+(checkpoints, schedules), tool calls, a trainer's `update` and `train`, a page's `rollout` without an environment, loss
+scaling in fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model,
+--data or --reward it uses the embedded ones.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\

@@ -1,4 +1,4 @@
-"""Checks of conversations: what was sampled stays, it alone is trained, nothing goes to another conversation.
+"""Checks of conversations: sampled ids stay, only they are trained, nothing reaches another conversation.
 
 The trainer plays with an environment and answers of selfcheck's own, so what each token is, is known.
 """
@@ -35,7 +35,7 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
     if not record.turns:
-        raise ValueError("the trainer sampled nothing by the sampler that it is checked with; see --contract")
+        raise ValueError("the trainer did not sample with the sampler under test; see --contract")
     if len(scores) != PLAYED:
         raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
     names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
@@ -52,7 +52,7 @@ def broken_turn(s: Trainer, row: Row) -> str:
     """How a conversation of the batch departs from what was sampled; "" where it does not."""
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
-        return "it holds no word of its conversation: what reset returns is to stand after the prompt"
+        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
     for i, turn in enumerate(turns, 1):
         expected = turn.prompt + turn.ids
         follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
@@ -64,16 +64,16 @@ def broken_turn(s: Trainer, row: Row) -> str:
         one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
         text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
         same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded anew" * same
+        return text + "; the text is the same: it was encoded again" * same
     return ""
 
 
 @turn_check
 def turn_ids(s: Trainer):
-    """Ids that were sampled stay in place, in the next turn's prompt and in the batch.
+    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
 
-    Try: append the ids that were sampled to those before them, and what the chat template has between two answers after
-        them; neither decode and encode an answer, nor render the conversation anew.
+    Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
+        and encode an answer, nor render the conversation again.
     """
     (record, rows), tokenizer = played(s), s.models.tokenizer
     faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
@@ -81,10 +81,10 @@ def turn_ids(s: Trainer):
         return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
     answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
-        return None, "no conversation has a second answer: the trainer's limits allow one"
+        return None, "no conversation has a second answer: the trainer's limits allow only one"
     odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
     text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {odd} of them, encoded anew, are other ids"
+    return True, f"{text}; {odd} of them differ if encoded again"
 
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
@@ -101,33 +101,33 @@ def mask_faults(s: Trainer, row: Row) -> list[str]:
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    return faults or [f"right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
+    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
 
 
 @turn_check
 def turn_mask(s: Trainer):
-    """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob.
+    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
 
-    Try: let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what
-        tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too.
+    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
+        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
     """
     _, rows = played(s)
     if any(broken_turn(s, row) for row in rows):
-        return None, "what was sampled cannot be found in the batch: see turn_ids"
+        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
     by_row = [mask_faults(s, row) for row in rows]
     if any(by_row):
         said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
         return False, "response_mask: " + "; ".join(said)
     count = sum(sum(row.mask) for row in rows)
-    return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
+    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
 
 
 @turn_check
 def turn_rewards(s: Trainer):
-    """A return that changes, changes the score of its own conversation and no other.
+    """A changed return changes the score of its own conversation and of no other.
 
-    Try: ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the
-        order of the batch.
+    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
+        in the order of the batch.
     """
     (record, usual), faults = played(s), []
     for paid in range(PLAYED):
@@ -141,7 +141,7 @@ def turn_rewards(s: Trainer):
             faults.append(f"of conversation {paid}: score {names} changes with its return")
     if record.early:
         early = ", ".join(map(str, sorted(record.early)))
-        faults.append(f"conversation {early}: asked for the return before its last answer was heard")
+        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
 
@@ -160,13 +160,13 @@ def turn_state(s: Trainer):
     for number, said in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
-            faults.append(f"conversation {number} is told what is said in {', '.join(map(str, sorted(strangers)))}")
+            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
         others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*said}]
         if others:
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
         elif len(said) != len(heard):
-            faults.append(f"of {len(said)} answers of conversation {number} its environment heard {len(heard)}")
+            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(said)} answers")
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 

@@ -1,4 +1,4 @@
-"""Checks of what goes in: tokens, template, reward."""
+"""Checks of inputs: tokens, template, reward."""
 
 import json
 import math
@@ -14,7 +14,7 @@ ANSWER = "Yes"  # text of the assistant turns rendered here
 def special_tokens(s: Trainer):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
 
-    Try: make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to
+    Try: use this checkpoint's pad, end tokens and tokenizer; if a turn ends with another token, add that to
         eos_token_id in the model's generation config.
     """
     tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
@@ -51,7 +51,7 @@ def turn_end(tokenizer) -> list[int]:
 def template_ends_at_generation(s: Trainer):
     """The ids of a prompt are those of prompt + answer up to where the answer starts.
 
-    Try: encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes
+    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
         before an assistant's text (no space at its end).
     """
     tokenizer = s.models.tokenizer
@@ -85,16 +85,19 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
 
 @check(moved=False)
 def reward_answers(s: Trainer):
-    """The reward functions answer for samples of the untouched policy.
+    """The reward functions score samples of the untouched policy.
 
-    Try: mend the reward function named here: one finite number or None per completion.
+    Try: fix the reward function named here: one finite number or None per completion.
     """
     if s.reward is None and not s.plays:
         return None, "no reward: nothing is scored"
     samples, _ = s.sampled()
     scores, parts = s.scores(samples)
-    finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
-    text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
+    paid = [score for score in scores if score is not None]
+    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
+    text = f"{len(paid)} scores"
+    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
+    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
     for name, values in parts.items():
         known = [value for value in values if value is not None]
         text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"

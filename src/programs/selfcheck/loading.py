@@ -16,7 +16,7 @@ def load_trainer(file: str) -> Trainer:
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
-        f"got trainer {file!r}, which is no Python file; expected TRAINER.py first, then its flags; "
+        f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
         "try scripts/ppo_train.py",
     )
     module = import_file(path)

@@ -1,10 +1,14 @@
 """Checks of critic, advantages, log-probs, padding and the policy's gradient."""
 
+import dataclasses
+import itertools
+
 from parts.learning.oracles import own_gae
 from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
 
 GAMMA, LAMBDA = 0.9, 0.8
+BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
 # holes in two rows, pads on either side
 RESPONSES = (
     (0, 0, 1, 1, 1, 1, 1, 1, 1),
@@ -38,7 +42,7 @@ def gae_formula(s: Trainer):
 
 @check()
 def value_loss_gradient(s: Trainer):
-    """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole.
+    """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
 
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
@@ -210,8 +214,8 @@ def greedy_differences(s: Trainer) -> int:
 def accumulation(s: Trainer):
     """Gradients depend neither on the micro-batches nor on the pieces in which the output layer sees tokens.
 
-    Try: divide every micro-batch by the tokens and completions of the whole minibatch, not by its own; let every piece
-        of chunked log-probs see its own rows and targets, and the gradient of all of them.
+    Try: divide every micro-batch by the tokens and completions of the whole minibatch, not by its own; give every piece
+        of chunked log-probs its own rows and targets, and add up the gradients of all pieces.
     """
     batch = s.settled()
     gap, _ = apart(*(s.gradients(batch, **s.per_pass(rows)) for rows in (1, ALL_ROWS)))
@@ -222,26 +226,66 @@ def accumulation(s: Trainer):
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
-    Try: compute the experience under torch.no_grad() and give the policy loss advantages that are constants; a loss
-        that is meant to be another than those of the papers fails here too.
+    Try: compute the experience under torch.no_grad() and give the policy loss constant advantages; a loss that
+        deliberately differs from those of the papers fails here too.
     """
     graphs = {name for name, x in s.experience().items() if x.requires_grad}
     if graphs:
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
-    batch = s.settled()
+    if not s.definitions()[0]:
+        return None, s.definitions()[1]
+    worst, ratio, definition, _ = nearest(s, s.settled(), s.definitions()[0])
+    text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
+    return worst <= s.limits[1], text + f" ({definition.name})" * bool(definition.name)
+
+
+def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:
+    """(relative difference, ratio of the lengths, definition, clip) nearest to the trainer's policy gradient."""
     gradients = s.gradients(batch, **({"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}))[:1]
-    definitions, reason = s.definitions()
-    if not definitions:
-        return None, reason
-    comparisons = []  # (relative difference, ratio of the lengths, name of the definition)
-    for d in definitions:
-        expected = own_policy_gradients(s, batch, d)
-        comparisons.append((*apart(gradients, expected), d.name))
+    comparisons = []
+    for clip, d in itertools.product(clips, definitions):
+        comparisons.append((*apart(gradients, own_policy_gradients(s, batch, d, clip)), d, clip))
         if comparisons[-1][0] <= s.limits[1]:
             break
-    worst, ratio, name = min(comparisons)
+    return min(comparisons, key=lambda comparison: comparison[0])
+
+
+@check()
+def policy_clip(s: Trainer):
+    """Off the old policy, the policy gradient is that of the clipped loss.
+
+    Try: max(-A ratio, -A clip(ratio, 1 - clip_eps_low, 1 + clip_eps_high)), ratio = exp(logprobs - old_logprobs); a
+        loss that deliberately differs fails here too: leave it out by --leave_out policy_clip.
+    """
+    definitions, reason = s.definitions()
+    clips, reason = s.clips() if definitions else ([], reason)
+    batch = s.settled()
+    if not clips or not {"advantages", "old_logprobs"} <= {*batch}:
+        return None, reason or "no advantages or old log-probs"
+    worst, _, definition, _ = nearest(s, batch, definitions)
+    if worst > s.limits[1]:
+        return None, "without a clip the gradient is none of the definitions' either"
+    usual, s.config = s.config, dataclasses.replace(s.config, clip_eps_low=BOUNDS[0], clip_eps_high=BOUNDS[1])
+    try:
+        worst, ratio, _, clip = nearest(s, off_policy(s, batch), [definition], clips)
+    finally:
+        s.config = usual
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
-    return worst <= s.limits[1], text + f" ({name})" * bool(name)
+    return worst <= s.limits[1], f"{text}: clip of the {clip}, clip_eps {BOUNDS}, old log-probs {MOVES} away"
+
+
+def off_policy(s: Trainer, batch: dict) -> dict:
+    """The batch with old log-probs on all sides of the clip, each with advantages of both signs."""
+    import torch
+
+    places, generator = responses(batch, s.probes), torch.Generator().manual_seed(0)
+    batch = batch | {name: batch[name].clone() for name in ("advantages", "old_logprobs")}
+    count = int(places.sum())
+    moves = torch.tensor(MOVES)[torch.randint(len(MOVES), (count,), generator=generator)]
+    signs = torch.randint(2, (count,), generator=generator) * 2.0 - 1
+    batch["old_logprobs"][places] -= moves.to(batch["old_logprobs"])
+    batch["advantages"][places] = (signs * (0.5 + torch.rand(count, generator=generator))).to(batch["advantages"])
+    return batch
 
 
 @check()
@@ -273,5 +317,6 @@ NUMERIC_CHECKS = (
     padding,
     accumulation,
     advantages_detached,
+    policy_clip,
     prompt_gradient,
 )

@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import inspect
 import itertools
+import math
 import random
 from pathlib import Path
 
@@ -101,7 +103,7 @@ class OnePage(Trainer):
         if not self.plays:
             return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return batch["scores"].tolist(), {}
+        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
 
     def guard(self) -> None:
         """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
@@ -186,6 +188,14 @@ class OnePage(Trainer):
             return [dataclasses.replace(d, constant=self.config.max_new_tokens) for d in LOSSES_OF_PAPERS], ""
         teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
         return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
+
+    def clips(self):
+        own = getattr(self.module, "policy_loss", None)
+        if own and len(inspect.signature(own).parameters) < 4:
+            return [], "policy_loss takes no bound: no clip"
+        if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
+            return ["token", "sequence", "weight_5"], ""
+        return [], "no clip_eps_low and clip_eps_high: no clip"
 
     def group_of(self, samples: list[dict]):
         if "group_size" not in self.fields:

@@ -51,15 +51,40 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-def own_policy_gradients(s: Trainer, batch: dict, definition: Definition) -> list:
-    """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
+def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
+    """max(-A ratio, -A clip(ratio, 1 - low, 1 + high)) of a completion, [n]; at most -A dual_clip where A < 0.
+
+    `clip` says whose ratio it is: token, or sequence, as in GSPO (arXiv 2507.18071, eq. 13); or weight, where the
+    clipped ratio is a constant weight of the log-prob, as in CISPO (arXiv 2506.13585, eq. 4); weight_5 has the bound 5.
+    """
+    import torch
+
+    config, log_ratio = s.config, logprobs - old_logprobs
+    log_ratio = log_ratio.mean().detach() + logprobs - logprobs.detach() if clip == "sequence" else log_ratio
+    ratio, dual_clip = log_ratio.exp(), getattr(config, "dual_clip", 0.0)
+    low, high = torch.full_like(ratio, 1 - config.clip_eps_low), torch.full_like(ratio, 1 + config.clip_eps_high)
+    bounded = torch.minimum(torch.maximum(ratio, low), high)
+    if clip in ("weight", "weight_5"):
+        return -advantages * (bounded if clip == "weight" else ratio.clamp(max=5)).detach() * logprobs
+    loss = torch.maximum(-advantages * ratio, -advantages * bounded)
+    limited = torch.minimum(loss, -advantages * dual_clip) if dual_clip else loss
+    return torch.where(advantages < 0, limited, loss)
+
+
+def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
+    """Gradients of the policy loss by its definition, with the batch's advantages as constants.
+
+    Without `clip` the old log-probs are the current ones; else it is the clip of `own_surrogate`.
+    """
     mask = responses(batch, s.probes)
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
-        ratio = (logprobs - logprobs.detach()).exp()
         loss = own_divergence(s, sample, definition) - definition.entropy_coef * entropy.sum()
         if "advantages" in batch:
-            loss = loss - (batch["advantages"][i, mask[i]].detach() * ratio).sum()
+            advantages = batch["advantages"][i, mask[i]].detach()
+            old = batch["old_logprobs"][i, mask[i]].detach() if clip else logprobs.detach()
+            unclipped = -advantages * (logprobs - old).exp()
+            loss = loss + (own_surrogate(s, logprobs, old, advantages, clip) if clip else unclipped).sum()
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()

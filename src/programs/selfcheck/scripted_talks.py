@@ -1,4 +1,4 @@
-"""Conversations of a script: answers that are known, and an environment that notes what it is told.
+"""Scripted conversations: known answers, and an environment that records what it gets.
 
 Each conversation is told its number by `reset` and by every reply, so that its tokens can be told from another's
 wherever a trainer puts them.

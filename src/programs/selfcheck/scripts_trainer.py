@@ -31,7 +31,7 @@ class ScriptsTrainer(Trainer):
         device = self.device = trainer.start_processes(config)
         trainer.settle_precision(config, device)
         if config.precision == "fp16":
-            say("note: checked in fp32, without the scaling of gradients that fp16 has")
+            say("note: checked in fp32, without fp16's scaling of gradients")
             config = dataclasses.replace(config, precision="fp32")
         self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
@@ -138,6 +138,10 @@ class ScriptsTrainer(Trainer):
             beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teacher
             known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
         return [Definition("", how, length, **known)], ""
+
+    def clips(self):
+        loss, known = getattr(self.config, "loss", "clip"), {"clip": "token", "gspo": "sequence", "cispo": "weight"}
+        return ([known[loss]], "") if loss in known else ([], f"--loss {loss} has bounds of its own")
 
     def group_of(self, samples: list[dict]):
         how = getattr(self.config, "advantage", "")

@@ -11,15 +11,15 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
     train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
     verl_reward.py               the weighted sum of FILE.py:function*weight, as our trainers score
-    verl_hooks.py                the reward manager that asks it, a replay buffer that ends the run when a rollout or a
+    verl_hooks.py                the reward manager that calls it, a replay buffer that ends the run when a rollout or a
                                  reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
-                                 YAML file selects it, and the environment's own file lies in environment/
-    job.json, settings.json      what these modules are told; the settings and overrides of the run
+                                 YAML file selects it, and environment/ has the environment's own file
+    job.json, settings.json      what these modules read; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
-that verl dropped or ignores, with their replacements, TRAPS the overrides that would undo a setting or a guard.
+FIXED lists settings that verl cannot express (an error), IDLE_IN_VERL those without effect there, TODAY the keys that
+verl dropped or ignores and what to write instead, TRAPS the overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.

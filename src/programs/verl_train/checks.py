@@ -1,4 +1,4 @@
-"""--check: what can be found out before a run."""
+"""--check: everything that can be verified before a run."""
 
 import contextlib
 import importlib
@@ -10,20 +10,15 @@ from pathlib import Path
 
 from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
+from parts.data.verl_composition import RAY_CPUS, composition
 from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.job_folder import prepare_job
-from programs.verl_train.memory import memory_plan, size_findings
+from programs.verl_train.memory import size_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.overrides import cpus_needed
 from programs.verl_train.reward_files import try_job
 from programs.verl_train.settings import INSTALL, VERL, Config
-
-RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # what is computed with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
-    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
-)
 
 
 def need_verl() -> None:
@@ -40,38 +35,11 @@ def need_verl() -> None:
 
 def compose_config(overrides: list[Override]):
     """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
-    import verl
-    from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
-    try:
-        for override in overrides:
-            got = f"{override.text()} (from {override.source})"
-            OverridesParser.create().parse_override(override.text())
-        got = "overrides"
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
-    except (HydraException, ValueError) as error:
-        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+    return composition({override.text(): override.source for override in overrides})
 
 
 def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
-
-
-def missing_values(composed) -> list[str]:
-    """Keys without a value, and counts that are no integers."""
-    from omegaconf import OmegaConf
-
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
-    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
-    if missing:
-        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
-    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 def config_findings(composed) -> list[str]:
@@ -136,8 +104,7 @@ def run_check(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
         sys.path.insert(0, folder)  # where the run finds a loss of the user's own
         job, overrides = prepare_job(config, folder=Path(folder))
-        sums, findings = size_findings(config, job.parameters)
-        plan = memory_plan(config, job.parameters)
+        plan, sums, findings = size_findings(config, job.parameters)
         report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
         wrong = name_findings(overrides) or []
         findings += [text for _, text in wrong]

@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.exit_codes import exit_code
+from parts.foundation.messages import need, say, tell
 from programs.verl_train.checks import run_check
 from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import TrlRun, trl_run
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
-from programs.verl_train.memory import memory_plan, say_findings
+from programs.verl_train.memory import size_findings
 from programs.verl_train.refusals import say_notes
 from programs.verl_train.settings import Config, hardware_flags, parse_config
 
@@ -26,42 +27,38 @@ def print_files(config: Config, run: TrlRun | None) -> int:
         text = batch_file(config, job)
         write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    for part, size in memory_plan(config, job.parameters).items():
+    plan, _, findings = size_findings(config, job.parameters)
+    for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
-    say_findings(config, job.parameters)
-    for finding in job_findings(config, folder) if config.slurm else ():
+    for finding in findings + (job_findings(config, folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
+    machines = hardware_flags(words)
+    of_trl = trl_run(words, machines)
+    config = parse_config(machines + (of_trl.flags if of_trl else []) + words)
+    check_units(dataclasses.asdict(config), argv)
+    need(of_trl or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
+    if config.overrides:
+        return check_written(config)
+    say_notes(config)
+    if config.check:
+        return run_check(config)
+    if config.export:
+        return export_job(config, of_trl)
+    if config.submit:
+        return submit_job(config, of_trl)
+    return run_local(config, of_trl) if config.run else print_files(config, of_trl)
+
+
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    try:
-        words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines = hardware_flags(words)
-        run = trl_run(words, machines)
-        config = parse_config(machines + (run.flags if run else []) + words)
-        check_units(dataclasses.asdict(config), argv)
-        need(run or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
-        if config.overrides:
-            return check_written(config)
-        say_notes(config)
-        if config.check:
-            return run_check(config)
-        if config.export:
-            return export_job(config, run)
-        if config.submit:
-            return submit_job(config, run)
-        return run_local(config, run) if config.run else print_files(config, run)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files", file=sys.stderr, flush=True)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped")
-        return 130
+    """Command line entry; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: run(words), mend="try the same command", stopped="stopped")
 
 
 if __name__ == "__main__":

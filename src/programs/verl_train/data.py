@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from parts.data.rows import prompt_of
+from parts.data.rows import parquet_records, prompt_of
 from parts.data.verl_layout import OWN_INFO, ground_truth_of, info_key
 from parts.foundation.messages import need
 
@@ -103,6 +103,4 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
 
 
 def parquet_rows(path: Path) -> list[dict]:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path).to_pylist()
+    return [row for _, row in parquet_records(str(path))]

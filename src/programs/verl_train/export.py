@@ -182,9 +182,7 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
     if trial.get("raised"):
-        say(
-            "error: got a reward that raised, as shown above; the files are written; try mending it, and another folder"
-        )
+        say("error: got a reward that raised, as shown above; the files are written; try fixing it, and another folder")
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0

@@ -1,4 +1,4 @@
-"""The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no equal; the file is not run."""
+"""The settings of a GRPOTrainer run as ours, and those without an equal; its file is never run."""
 
 import ast
 import contextlib
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.rows import read_rows
-from parts.data.trl_names import trl_defaults
-from parts.data.verl_keys import MODEL
+from parts.data.trl_names import trl_defaults, trl_today
+from parts.data.verl_keys import CORRECTION, MODEL, OFF
 from parts.foundation.messages import need, say
 from parts.foundation.user_scripts import PythonSource
 from parts.rewards.extracts import bound_names, extract
@@ -19,21 +19,26 @@ ONLY_GIVEN = set(
     "bf16 fp16 gradient_checkpointing save_total_limit vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
 )
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
-ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+READ = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "peft_config"}  # arguments of GRPOTrainer
 AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
-# of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
+MISMATCH_OF_TRL = {  # vllm_importance_sampling_mode -> mismatch
+    "sequence_mask": "seq_mask",
+    "token_mask": "icepop",
+    **dict.fromkeys(("token_truncate", "sequence_truncate"), "tis"),
+}
+# of the machine or the log; verl has the model's tokenizer
 OF_THE_MACHINE = set(
     "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print tf32 "
     "use_cpu gradient_checkpointing_kwargs save_strategy save_only_model eval_strategy per_device_eval_batch_size "
-    "use_vllm vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
-    "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
-    "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
+    "vllm_mode remove_unused_columns vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp fsdp_config "
+    "ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level "
+    "resume_from_checkpoint GRPOTrainer.processing_class LoraConfig.task_type".split()
 )
-BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
+LOADING = {"dtype", "torch_dtype", "attn_implementation"}  # of model_init_kwargs: settings of the job decide
 
 
 class Readings(dict):
@@ -137,6 +142,30 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
+def precision(t: dict) -> str | None:
+    """Of the flags that the file gives: TRL computes in bf16 unless one of them says otherwise."""
+    given = {name: t[name] for name in ("fp16", "bf16") if name in t}
+    return "fp16" if given.get("fp16") else {True: "bf16", False: "fp32"}.get(given.get("bf16"))
+
+
+def mismatch(t: dict) -> str:
+    """TRL corrects only where vLLM samples."""
+    if not (t["use_vllm"] and t["vllm_importance_sampling_correction"]):
+        return "none"
+    mode, modes = t["vllm_importance_sampling_mode"], ", ".join(MISMATCH_OF_TRL)
+    need(mode in MISMATCH_OF_TRL, f"got vllm_importance_sampling_mode {mode!r}; expected one of {modes}")
+    return MISMATCH_OF_TRL[mode]
+
+
+def mismatch_bounds(t: dict) -> tuple[float | None, float | None]:
+    """(lower, upper); TRL's are None where there is none, and `cap` is the upper one's old name."""
+    if mismatch({**t}) == "none":
+        return None, None
+    lower, cap = t["vllm_importance_sampling_clip_min"], "vllm_importance_sampling_cap"
+    upper = t[cap] if t.get(cap) is not None else t["vllm_importance_sampling_clip_max"]
+    return None if mismatch({**t}) == "tis" else lower or 1e-9, OFF if upper is None else upper
+
+
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
@@ -144,13 +173,15 @@ def lora_rank(t: dict) -> int | None:
     return t["LoraConfig.r"] if "LoraConfig.r" in t else None
 
 
-def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones."""
-    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear":
-        return []
-    targets = t["LoraConfig.target_modules"]
-    listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
-    return [f"{MODEL}.target_modules={listed}"]
+def overrides(t: dict) -> list[str]:
+    """What verl expresses and no setting of ours does."""
+    lines, targets = [] if t["shuffle_dataset"] else ["data.shuffle=False"], "LoraConfig.target_modules"
+    if t.get(targets, "all-linear") != "all-linear":
+        names = t[targets] if isinstance(t[targets], str) else f"[{','.join(t[targets])}]"
+        lines.append(f"{MODEL}.target_modules={names}")
+    if mismatch({**t}) != "none" and t.get("vllm_importance_sampling_mode") == "sequence_truncate":
+        lines.append(f"{CORRECTION}.rollout_is=sequence")
+    return lines
 
 
 # A setting of ours -> TRL's of the same meaning, or how it follows from them; None leaves it out.
@@ -178,7 +209,10 @@ SETTINGS = {
     "kl_estimator": kl_estimator,
     "entropy_coef": "entropy_coef",
     "mask_truncated": "mask_truncated_completions",
-    "mismatch": lambda t: None if t["vllm_importance_sampling_correction"] and t.get("use_vllm") else "none",
+    "chat_template_kwargs": "chat_template_kwargs",
+    "mismatch": mismatch,
+    "mismatch_low": lambda t: mismatch_bounds(t)[0],
+    "mismatch_high": lambda t: mismatch_bounds(t)[1],
     "steps": steps,
     "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
@@ -191,13 +225,13 @@ SETTINGS = {
     "save_every": lambda t: rollouts_between(t, "save_steps"),
     "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
-    "precision": lambda t: next((name for name in ("fp16", "bf16") if name in t if t[name]), None),
+    "precision": precision,
     "gradient_checkpointing": "gradient_checkpointing",
     "vllm_memory": "vllm_gpu_memory_utilization",
     "rollout_tensor_parallel": "vllm_tensor_parallel_size",
     "lora_rank": lora_rank,
     "lora_alpha": "LoraConfig.lora_alpha",
-    "override": target_override,
+    "override": overrides,
 }
 
 
@@ -218,9 +252,29 @@ def other_meanings(t: dict) -> list[str]:
         notes.append(f"{epochs}: {steps(t)} steps of {prompts} prompts, for {t['rows']} rows")
     elif times > 1:
         notes.append(f"max_steps, save_steps and warmup_steps count optimizer steps, {times} of which are a step here")
+    if mismatch(t) == "tis" and t["vllm_importance_sampling_clip_min"]:
+        lower = f"vllm_importance_sampling_clip_min {t['vllm_importance_sampling_clip_min']}"
+        notes.append(f"{lower}: verl truncates at the upper bound only")
     if "LoraConfig.r" in t and "LoraConfig.target_modules" not in t:
         notes.append("LoraConfig without target_modules: peft takes the architecture's, verl here all linear layers")
     return notes
+
+
+def is_idle(t: dict, name: str) -> bool:
+    """Whether a setting that no rule reads leaves the training as it is: by its name, its value, or another's."""
+    nothing = (None, {}, [], (), (trl_defaults("GRPOConfig") | PEFT_DEFAULTS).get(name.removeprefix("LoraConfig.")))
+    off = {
+        "use_bias_correction_kl": not t["beta"],
+        "num_train_epochs": t["max_steps"] > 0,
+        "optim": t["optim"] == "adamw_torch",  # the default without its fused kernel
+        "model_init_kwargs": {*(t["model_init_kwargs"] or ())} <= LOADING,
+    }
+    without_vllm = name.startswith("vllm_") and not t["use_vllm"]
+    return name in OF_THE_MACHINE or t[name] in nothing or off.get(name, False) or without_vllm
+
+
+def is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 class TrlFile:
@@ -229,16 +283,30 @@ class TrlFile:
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
+        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer")}
         need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
-        self.config, self.trainer, self.lora = (places[0] if places else None for places in calls.values())
+        self.config, trainer = (places[0] if places else None for places in calls.values())
+        keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
+        unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
+        got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
+        need(not unseen, f"{got}; expected each argument; try a copy with them")
+        given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
+        given |= {argument.name: argument.value for argument in keywords}
+        self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
-    def of_trainer(self, name: str) -> ast.expr | None:
-        return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
+    def lora(self, is_given: bool) -> ast.Call | None:
+        """The LoraConfig(…) of GRPOTrainer; UserError for adapters that cannot be read, unless a flag decides."""
+        node = self.source.origin(self.trainer.get("peft_config"))
+        if node is None or is_none(node):
+            return None
+        is_read = isinstance(node, ast.Call) and self.source.name_of(node) == "LoraConfig"
+        got = f"got peft_config={ast.unparse(node)[:80]} in {self.file}"
+        need(is_read or is_given, f"{got}; expected LoraConfig(…) with literals; try --lora_rank R, or 0 for none")
+        return node if is_read else None
 
     def literals(self, call: ast.Call) -> dict:
         """The keywords of a call, and what is assigned to its object later; UserError where one is not a literal."""
@@ -257,7 +325,7 @@ class TrlFile:
 
     def rewards(self) -> list[str]:
         """The names of the reward functions."""
-        given = self.of_trainer("reward_funcs")
+        given = self.trainer.get("reward_funcs")
         need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
         functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
@@ -271,7 +339,7 @@ class TrlFile:
 
     def data(self, name: str) -> str:
         """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
-        source, node, split = self.source, self.source.resolved(self.of_trainer(name)), None
+        source, node, split = self.source, self.source.resolved(self.trainer.get(name)), None
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
             node, split = source.resolved(node.value), node.slice.value
         if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
@@ -298,25 +366,23 @@ class TrlFile:
 
 def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     """(settings of a TRL run, the names that it gives). Flags in `given` win."""
-    config, lora = file.literals(file.config), file.literals(file.lora) if file.lora else None
+    config, lora = file.literals(file.config), file.lora(given.lora_rank is not None)
     values, names = trl_defaults("GRPOConfig") | config, {*config}
     values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
-    if lora is not None:
-        values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
-        names |= {f"LoraConfig.{name}" for name in lora}
-    for argument in file.source.arguments(file.trainer)[0] if file.trainer else []:
-        if argument.name not in (*ARGUMENTS, "peft_config"):
-            values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
-            names.add(f"GRPOTrainer.{argument.name}")
+    own = file.literals(lora) if lora else {}
+    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | own).items()}
+    rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
+    values |= rest
+    names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
     values["model"] = None
     with contextlib.suppress(ValueError, TypeError):
-        values["model"] = file.source.value(file.of_trainer("model"))
+        values["model"] = file.source.value(file.trainer.get("model"))
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
     values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
-    names |= {name for name in ARGUMENTS if name != "args" and file.of_trainer(name)}
-    shown = file.source.resolved(file.of_trainer("train_dataset"))
+    names |= READ & {*file.trainer}
+    shown = file.source.resolved(file.trainer.get("train_dataset"))
     where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
     got = f"got {file.file}{where}, without a data set that can be read off the source"
     expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
@@ -349,12 +415,14 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
-    usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
-    rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
-    idle = OF_THE_MACHINE | BESIDE | (set() if t["beta"] else {"use_bias_correction_kl"})
-    lost = [name for name in rest if name not in idle and usual.get(name) != t[name]]
-    lost = [name for name in lost if t[name] not in (None, {}, [], ())]
+    rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
+    lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t})
+    if given.lora_rank is None and "LoraConfig.r" not in t:
+        for call in file.source.calls.get("LoraConfig", []):
+            notes.append(
+                f"LoraConfig in line {call.lineno} is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
+            )
     for name in lost:
         of, dot, key = name.partition(".")
         notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")

@@ -1,4 +1,4 @@
-"""--overrides: a file of overrides that was written by hand, checked without settings of ours."""
+"""--overrides: check a file of hand-written overrides, without our settings."""
 
 import contextlib
 import dataclasses
@@ -7,9 +7,10 @@ import re
 import sys
 from pathlib import Path
 
+from parts.data.verl_composition import missing_values
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say
-from programs.verl_train.checks import compose_config, config_findings, missing_values, need_verl, report_findings
+from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.settings import INSTALL, VERL, Config

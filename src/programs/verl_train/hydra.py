@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from parts.data.verl_keys import NAMES_FILE, known_names
 from parts.foundation.messages import suggest
-from programs.verl_train.names import COMPUTE, KWARGS, OPTIM
+from programs.verl_train.names import ATTENTION, COMPUTE, KWARGS, OPTIM
 from programs.verl_train.settings import VERL
 
 # keys that verl reads and its configuration files leave out
 ADDED = {
+    ATTENTION,
     "reward.reward_kwargs.missing_eos_penalty",
     "reward.reward_kwargs.overlong_share",
     "ray_kwargs.ray_init.address",

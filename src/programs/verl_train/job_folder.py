@@ -136,7 +136,7 @@ def check_output(config: Config) -> None:
     folder = Path(config.output_dir)
     traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
-    advice = "expected a new folder; try --resume to go on, or another --output_dir"
+    advice = "expected a new folder; try --resume to continue, or another --output_dir"
     need(config.resume or config.check or not traces, f"{got}; {advice}")
 
 

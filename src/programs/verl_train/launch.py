@@ -22,7 +22,7 @@ from programs.verl_train.checks import missing_engine, need_verl
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import job_findings, prepare_job
-from programs.verl_train.memory import say_findings
+from programs.verl_train.memory import size_findings
 from programs.verl_train.model_files import safetensors_header
 from programs.verl_train.overrides import Layout, cpus_needed
 from programs.verl_train.refusals import split_override
@@ -34,7 +34,7 @@ SBATCH = file_text("job_files/job.sbatch")
 # a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
 HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
-# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+# what a process of the reward prints of itself, after Ray's prefix, or as the error that ends the run
 FAILED_REWARD = re.compile(
     r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
 )
@@ -54,7 +54,7 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 def script(
     config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
-    """run.sh: the command; the first override of a setting has behind it the setting, and TRL's names for it."""
+    """run.sh: the command; after the first override of a setting stand the setting and TRL's names for it."""
     places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
     stands = config.slurm or config.submit
@@ -151,7 +151,8 @@ def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote
     """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
     job, overrides = prepare_job(config, remote)
     folder = Path(job.output) / "job"
-    say_findings(config, job.parameters)
+    for finding in size_findings(config, job.parameters)[2]:
+        say(f"warning: {finding}")
     findings = job_findings(config, folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, python, run=run))

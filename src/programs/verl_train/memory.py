@@ -2,29 +2,40 @@
 
 import math
 
+from parts.data.verl_keys import FSDP
 from parts.foundation.messages import say
-from parts.running.memory import PassShape, backward_peak, decoder_shape
+from parts.running.memory import PassShape, adapter_weights, backward_peak, decoder_shape
 from programs.verl_train.model_files import model_shape
+from programs.verl_train.names import WEIGHT_DTYPE
+from programs.verl_train.refusals import split_override
 from programs.verl_train.settings import Config
 
 TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
 OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
 
+def trained_widths(c: Config) -> list[int]:
+    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
+    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
+
+
 def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
     """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
     if not parameters:
         return {}
-    shape, gpus, nets = model_shape(c), c.nodes * c.gpus_per_node, 2 if c.advantage == "gae" else 1
-    width, trained, tokens = 4 if c.precision == "fp32" else 2, 0 if c.lora_rank else 1, c.micro_batch_tokens
-    parts = {}
-    for part, size in {"weights": 4 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}.items():
+    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
+    trained = adapters if c.lora_rank else parameters
+    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
         # what is offloaded comes back for its network's update, one network at a time
-        parts[part] = parameters * size / gpus * (1 if part in OFFLOADED[c.offload] else nets)
-    if shape:
+        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
+    if decoder:
         # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
         # verl multiplies the tokens by sequence_parallel, and splits them
-        decoder, sizes = decoder_shape(shape), {"rows": 1, "length": tokens, "compute": width, "stream": width}
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
         run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
         parts["activations"] = backward_peak(decoder, run, 0)
         parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
@@ -50,9 +61,12 @@ def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[
     sums = {name: round(value, 2) for name, value in sums.items()}
     of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
     room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
+    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
     wrong = {
         f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
-        "--micro_batch_tokens, more GPUs, or --lora_rank 32": sums["training"] > room,
+        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
+            sums["training"] > room
+        ),
         f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
             sums["sampling"] > room
         ),
@@ -81,13 +95,11 @@ def batch_findings(c: Config) -> list[str]:
     return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
 
 
-def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
-    """(sums of memory, what does not fit into it and sizes that do not divide)."""
-    sums, findings = memory_findings(config, memory_plan(config, parameters))
-    return sums, findings + batch_findings(config)
-
-
-def say_findings(config: Config, parameters: float | None) -> None:
-    """Warn of what --check makes findings of."""
-    for finding in size_findings(config, parameters)[1]:
-        say(f"warning: {finding}")
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
+    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
+    plan = memory_plan(config, parameters)
+    if "activations" not in plan:
+        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
+        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
+    sums, findings = memory_findings(config, plan)
+    return plan, sums, findings + batch_findings(config)

@@ -1,4 +1,4 @@
-"""What the files of a model tell: shape, number of weights, end tokens, and the template that gives our token ids."""
+"""Facts from a model's files: shape, number of weights, end tokens, and the template for our token ids."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ from parts.data.chat import template_text
 from parts.data.rows import hub_is_reached
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need, say
+from parts.networks.models import ending_ids
 from programs.verl_train.settings import Config
 
 
@@ -51,7 +52,7 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     ends = None
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    return ending_ids(ends, tokenizer)
 
 
 def parquet_length(path: str) -> int:

@@ -1,6 +1,6 @@
-"""What verl calls each setting, and what it refuses or ignores."""
+"""verl's name of each setting, and the settings that verl refuses or ignores."""
 
-from parts.data.verl_keys import ACTOR, CORRECTION
+from parts.data.verl_keys import ACTOR, CORRECTION, MODEL
 
 ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
     "gae": "gae",
@@ -39,7 +39,8 @@ OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into v
 
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 OPTIM = f"{ACTOR}.optim"
-COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
+COMPUTE, WEIGHT_DTYPE = "mixed_precision.param_dtype", "model_dtype"  # below a part that FSDP shards
+ATTENTION = f"{MODEL}.override_config.attn_implementation"
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
 POLICY_LOSS = f"{ACTOR}.policy_loss"
 

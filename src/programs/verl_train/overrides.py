@@ -12,6 +12,7 @@ from programs.verl_train.hydra import Override
 from programs.verl_train.names import (
     ADVANTAGES,
     AGGREGATIONS,
+    ATTENTION,
     COMPUTE,
     DTYPES,
     KWARGS,
@@ -21,6 +22,7 @@ from programs.verl_train.names import (
     OWN_NAME,
     POLICY_LOSS,
     SAMPLER,
+    WEIGHT_DTYPE,
 )
 from programs.verl_train.refusals import split_override
 from programs.verl_train.rewards import REWARD_ERROR
@@ -120,7 +122,7 @@ def algorithm_rows(c: Config, job: Layout) -> Rows:
     level = {"none": None, "seq_mask": "sequence"}.get(c.mismatch, "token")
     yield "mismatch", f"{CORRECTION}.rollout_is", level
     if c.mismatch in ("icepop", "seq_mask"):
-        yield "mismatch", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
+        yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
     elif level:
         yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", c.mismatch_high
 
@@ -198,6 +200,9 @@ def engine_rows(c: Config, job: Layout) -> Rows:
     critic = c.advantage == "gae"
     trained = [FSDP, "critic.fsdp"] if critic else [FSDP]
     yield "model", f"{MODEL}.path", model_path(c.model)
+    if c.precision == "fp32":  # which flash attention does not compute
+        yield "precision", ATTENTION, "sdpa"
+        yield "precision", f"{MODEL}.use_remove_padding", False
     for model in ([MODEL, "critic.model"] if critic else [MODEL]) if c.lora_rank else []:
         yield "lora_rank", f"{model}.lora_rank", c.lora_rank
         yield "lora_rank", f"{model}.target_modules", "all-linear"
@@ -213,12 +218,14 @@ def engine_rows(c: Config, job: Layout) -> Rows:
         yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
     yield "gpus_per_node", f"{ACTOR}.strategy", "fsdp2"
     yield "gpus_per_node", "critic.strategy", "fsdp2"
-    for part in [*trained, f"{REF}.fsdp_config"]:
+    frozen = [f"{REF}.fsdp_config"] if c.kl_coef and not c.lora_rank else []  # with LoRA it is the actor
+    for part in trained + frozen:
         yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
+        # adapters, gradients and Adam have the dtype of the weights; frozen ones need no master copy
+        yield "precision", f"{part}.{WEIGHT_DTYPE}", "fp32" if part in trained else c.precision
         yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel
-    yield "precision", f"{REF}.fsdp_config.model_dtype", c.precision  # frozen weights need no master copy
     yield "micro_batch_tokens", f"{ACTOR}.use_dynamic_bsz", True
-    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", f"{REF}.log_prob"):
+    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", *[f"{REF}.log_prob"] * len(frozen)):
         yield "micro_batch_tokens", f"{key}_max_token_len_per_gpu", c.micro_batch_tokens
     yield "gradient_checkpointing", f"{MODEL}.enable_gradient_checkpointing", c.gradient_checkpointing
     for part in trained:

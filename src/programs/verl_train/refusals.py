@@ -1,4 +1,4 @@
-"""What verl cannot express, ignores, or would do behind a user's back: errors and notes."""
+"""Settings that verl cannot express, ignores, or silently changes: errors and notes."""
 
 import re
 
@@ -53,6 +53,10 @@ def check_expressible(c: Config) -> None:
         ),
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
+        ),
+        f"precision fp32 with sequence_parallel {c.sequence_parallel}; expected sequence_parallel 1, as verl splits "
+        "sequences with flash attention alone, which has no fp32; try --precision bf16": (
+            c.precision == "fp32" and c.sequence_parallel > 1
         ),
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "

@@ -1,4 +1,4 @@
-"""The reward's files, copied into the job with what they import, and tried there: verl scores one by one."""
+"""The reward's files, copied into the job with their imports, and tried there: verl scores one by one."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What verl loads of ours: rewards and their manager, a replay buffer, and estimators and losses that it lacks."""
+"""Our modules that verl loads: rewards and their manager, a replay buffer, missing estimators and losses."""
 
 import asyncio
 import contextlib

@@ -56,7 +56,7 @@ class Config(PolicySettings):
     overrides: str = setting("", "FILE of hand-written overrides, KEY=VALUE per line, for --check to validate")
     from_trl: str = setting(
         "",
-        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; what is lost is reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")

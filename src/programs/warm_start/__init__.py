@@ -16,15 +16,15 @@ Three sources of solutions:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-comes within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
-Rounds on samples train the original model on the solutions of all rounds (STaR); the data's own solutions train the
-policy of the round before. The loss is the mean negative log-likelihood of the completion's tokens, end token included,
+comes within --max_new_tokens. A sample also needs full marks from the first reward named …format…, if there is one.
+With samples, each round trains the start model on the solutions of all rounds (STaR); with the data's own solutions it
+trains the previous round's policy. The loss is the mean negative log-likelihood of the completion, end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them
 
-Rounds repeat until samples of held-out prompts pass at a rate from --pass_low to --pass_high, end, have the right
-format, and their entropy has not collapsed (references/warm_start.md). Then final/ is written, and the next command
-printed. After kill -9, --resume continues and samples nothing twice. Prompts that are also held out are refused.
+Rounds repeat until held-out samples pass at a rate from --pass_low to --pass_high, end, and have the right format, and
+until their entropy is high enough (references/warm_start.md). Then it writes final/ and prints the next command. After
+kill -9, --resume continues and samples nothing twice. Training prompts that are also held out are refused.
 
 Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.

@@ -1,4 +1,4 @@
-"""The memory and the plan, the rounds, what they hand over to RL, and the command line."""
+"""The memory and the plan, the rounds, the handover to RL, and the command line."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Samples of a round, written in parts as they come, what is kept of them, and whether RL can take over."""
+"""Samples of a round: written in parts, filtered, and judged: can RL take over?"""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Settings of the warm start and what contradicts what."""
+"""Settings of the warm start, and contradictions between them."""
 
 import os
 from dataclasses import dataclass
@@ -34,17 +34,17 @@ class Config(RunSettings):
     sample_temperature: float = setting(1.0, "temperature of these; a higher one finds rare solutions", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
     max_per_prompt: int = setting(4, "most solutions kept per prompt in a round", positive=True)
-    min_prompts: int = setting(16, "sample more while fewer prompts have a solution", positive=True, free=True)
+    min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
     max_draws: int = setting(4, "most times that a round samples prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
-    min_rounds: int = setting(0, "least rounds, even if the model is within the bounds before", free=True)
+    min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "least held-out pass rate at which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
     pass_score: float = setting(1.0, "least score of the first reward with which a completion passes", positive=True)
     min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(0.8, "continue rounds while a smaller share of prompts was ever solved", free=True)
+    min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
@@ -58,7 +58,7 @@ class Config(RunSettings):
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
-    min_steps: int = setting(32, "least optimizer steps of a round on samples, by more passes", positive=True)
+    min_steps: int = setting(32, "fewest optimizer steps of a round on samples; more passes if needed", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
     micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")

@@ -1,4 +1,4 @@
-"""Prompts that may train, and solutions as token ids behind them, with the end token."""
+"""Prompts that may train, and their solutions as token ids with the end token."""
 
 import json
 
@@ -40,7 +40,7 @@ def solution_text(config: Config, row: dict) -> str:
 
 
 def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
-    """What stands behind the prompt's ids where prompt and text are rendered together; nothing if those change."""
+    """What stands after the prompt's ids where prompt and text are rendered together; nothing if those change."""
     sent, prompt_ids = as_turns(row["prompt"], config.chat), row["prompt_ids"]
     try:
         if isinstance(sent, str):
@@ -59,7 +59,7 @@ def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
 
 
 def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
-    """Token ids of a solution with one end token, as the policy would sample them behind the row's prompt_ids.
+    """Token ids of a solution with one end token, as the policy would sample them after the row's prompt_ids.
 
     Where the chat template renders prompt and answer so that the prompt's ids stay, its ids are taken up to the first
     end token, if they read as the text; else the text's own.

@@ -1,4 +1,4 @@
-"""What a run works with: the policy of a round, who samples with it, its files, and the signal to stop."""
+"""The tools of a run: the policy of a round, its sampler, its files, and the signal to stop."""
 
 import dataclasses
 import gc

@@ -2,12 +2,13 @@
 
 import math
 
+from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, cause, shown
 from parts.reading.logged_run import EARLY, SOLVED, Fact, LoggedRun, forecast
-from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import Text, grouped, scores_by_answer
 
 # settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
@@ -21,25 +22,37 @@ def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] 
     return rate, *wilson_interval(rate * count, count)
 
 
+def paid_though_cut(mean: float, cut: float) -> bool:
+    """Whether the mean score and the share cut add up to so much that many cut completions must have been paid."""
+    return mean + cut - 1 > 0.5 * min(mean, cut)
+
+
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     """Completions of the same training prompt at the same step."""
     return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
+def groups_of_a_step(alike: list[float]) -> int:
+    """The least number of groups of which such shares can be; 64 of others."""
+    return next((n for n in range(1, 64) if all(abs(share * n - round(share * n)) < 1e-3 * n for share in alike)), 64)
+
+
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
-    rate, share = pass_rate(run), sum(alike) / max(1, len(alike))
-    if len(alike) < 3 or not rate or not 0.1 < rate[0] < 0.9:
+    rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
+    if not rate or not 0.1 < rate[0] < 0.9:
         return ""
+    share, count = sum(alike) / len(alike), groups_of_a_step(alike) * len(alike)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
-    text = (
-        f"{share:.0%} of the groups score all alike at a pass rate of {rate[0]:.2g}, where chance gives {expected:.0%}"
-    )
-    return text if share >= max(0.8, expected + 0.25) else ""
+    text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
+    # prompts differ in their pass rates, so some are alike more often than at the mean's
+    sure = wilson_interval(share * count, count)[0] >= 0.7
+    return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
 @cause(
-    explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
+    explains=FLAT.replace("no_group_variance ", "")
+    + " entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
@@ -47,6 +60,8 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
     facts, same = [], []
+    if run.learns() and min(run.early("zero_std"), default=0.0) < 0.5:
+        return None  # scores differ within groups, and it learns
     for name, least in LEAST.items():
         value = run.settings.get(name)
         off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
@@ -55,8 +70,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     groups = groups_of_one_prompt(run.texts)
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
-    alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    if alike:
+    alike = [group for group in groups if {t.completion for t in group} == {group[0].completion} != {""}]
+    if alike:  # empty ones show a model that ends at once
         text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
         same = [shown(alike[0], text)]
     if facts:
@@ -69,13 +84,15 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
         return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY, same)
-    spreads, means = run.early("score_std"), run.answer_part()[1]
-    # 0/1 scores; those that depend on the prompt alone are another cause
-    binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
-    copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
+        return Evidence(LIKELY + 0.2, same)
+    # TRL's spread is one within groups; verl has none
+    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
+    binary = all(
+        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
+    )
+    copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
     if copies and (binary or len(run.parts()) > 1):
-        return Evidence(LIKELY + 0.25, [run.fact("zero_std", copies, min(run.steps()))])
+        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
     return None
 
 
@@ -88,17 +105,22 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 def limit_too_short(run: LoggedRun) -> Evidence | None:
     """The length limit is too short for an answer: completions are cut from the first step on."""
     name = "truncated" if run.series.get("truncated") else "limit"
-    cut, scores, limit = run.early(name, 3), run.values("score"), run.number("max_length")
-    share = sum(cut) / len(cut) if cut else 0.0
-    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
+    cut, more, scores, limit = run.early(name, 3), run.early(name, 20), run.values("score"), run.number("max_length")
+    if not cut or cut[0] < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
+        return None
+    share = sum(cut) / len(cut)
+    stays = min(share, sum(more) / len(more))  # small batches tell it only together
+    sure = wilson_interval(share * run.batch(len(cut)), run.batch(len(cut)))[0] >= 0.2
+    if not sure and (stays < 0.2 or wilson_interval(stays * run.batch(len(more)), run.batch(len(more)))[0] < 0.15):
         return None
     ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
     if ended and whole:
         paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
         unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
     else:  # some are cut and paid
-        unharmed = not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0])
-    if unharmed or (name == "limit" and run.is_solved()):
+        pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
+        unharmed = any(paid_though_cut(*pair) for pair in pairs)
+    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]
@@ -143,8 +165,8 @@ def too_easy(run: LoggedRun) -> Evidence | None:
     paid_though_wrong = len(wrong) > 0.4 * len([*right, *wrong])  # then the reward is at fault
     if not rate or rate[0] < least or (held_out and held_out[0] < 0.9) or paid_though_wrong:
         return None
-    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps"
-    text += f", {held_out[0]:.3g} held out" if held_out else ""
+    beside = f", {held_out[0]:.3g} held out" if held_out else ""
+    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps{beside}"
     fact = run.fact(run.answer_series(), text, min(run.steps()))
     return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, [fact])
 
@@ -188,19 +210,22 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    alike, scores, stds = run.early("zero_std"), run.early("score"), run.early("score_std")
-    equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
-    share = sum(equal) / max(1, len(equal))
-    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
+    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
+    spreads = run.part_spreads()
+    share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
+    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
         return None
-    text, between = alike_at_pass_rate(run, equal), run.part_spread()
+    if greedy and greedy.strength > SAME_LOG:
+        return None
+    text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
     if min(stds, default=0) > 1e-6:
         between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    return Evidence(CERTAIN + 0.02, [run.fact("zero_std" if alike else "advantage_max", text, min(run.steps()))])
+    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # copies of copies would not differ
+    return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
 GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)

@@ -4,17 +4,18 @@ import math
 import re
 import statistics
 
+from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_MODEL, TRY_REWARD, Evidence, cause, shown
+from parts.reading.causes.groups import paid_though_cut
+from parts.reading.causes.rewards import best_paid_wrong
 from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
-from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
-
-DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
 def falls(values: list[float]) -> bool:
-    """Whether a series falls, or does in its second half: it may have risen first."""
-    return trend(values) < 0 or trend(values[len(values) // 2 :]) < 0
+    """Whether a series falls, or loses in its second half most of what it had gained."""
+    half = values[len(values) // 2 :]
+    return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
 
 
 def ends_text(name: str, values: list[float]) -> str:
@@ -23,10 +24,9 @@ def ends_text(name: str, values: list[float]) -> str:
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
+    """Parts that rise, or are full by their form, while the one for correctness falls or stands, but is no constant."""
     name, part = run.answer_part()
-    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
-    if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
+    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
     others = {other: values for other, values in run.parts().items() if other != name and values}
     full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
@@ -55,16 +55,17 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    if len(cut) < 3 or not means or max(highest) > 1:
+    held_out = run.values(f"held_out_part:{name}")  # what is bought is paid on held-out prompts too
+    if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
         return None
-    last, mean = ends(cut)[1], ends(means)[1]
+    (first, last), mean = ends(cut), ends(means)[1]
     text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
-    return run.fact("truncated", text) if last >= 0.2 and mean + last - 1 > 0.5 * min(mean, last) else None
+    return run.fact("truncated", text) if last >= max(0.2, first + 0.1) and paid_though_cut(mean, last) else None
 
 
 @cause(
     explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
-    change="pay that part only beside a right answer, or not at all; continue from the best checkpoint held out",
+    change="pay the right answer, and form or length at most beside one; continue from the best checkpoint held out",
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     decide_with=TRY_REWARD,
     breaks=True,
@@ -72,7 +73,8 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
 def part_bought(run: LoggedRun) -> Evidence | None:
     """The policy buys one part of the reward at the cost of the answer."""
     (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
-    truth = right_gain(run.texts) or held_out
+    answers = right_gain(run.texts)
+    truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
@@ -80,7 +82,8 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-    if (few and not rose) or (better and not worse and not unfinished):
+    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
+    if (few and not rose) or (better and not worse and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
@@ -91,11 +94,18 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         begin, end = (scores[0], scores[-1]) if few else ends(scores)
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
-    sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
-    if not facts or not (sure or stalled):
+    lost = rose and answers is not None and answers[2] < 0
+    if lost and not facts:
+        text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
+        facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
+    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    # the answers got no better, and no worse; while the other part still rises they may follow it
+    settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
+    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since)
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
@@ -113,6 +123,16 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
     return None
 
 
+def is_penalty(run: LoggedRun, name: str) -> bool:
+    """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
+
+    Some rewards log the size of a penalty, which is good to see fall.
+    """
+    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
+    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
+    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
+
+
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
@@ -127,7 +147,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
     for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
         first, last = ends(values)
         died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0:
+        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
             step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
@@ -147,11 +167,14 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     train = [t for t in run.texts if t.kind == "train"]
     right, wrong = scores_by_answer(train)
     paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
-    if not gain or len(part) < 6 or max(part) > 1 or trend(part) < 0 or paid_though_wrong:
+    if not gain or len(part) < 6 or min(part) < 0 or max(part) > 1 or paid_though_wrong:
+        return None
+    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    if rose < 0.1 or not alike or gain[0] > 0.5 * rose or last < held_out[-1] + 0.15:
+    start = statistics.fmean(part[:3])
+    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
@@ -163,7 +186,8 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
+    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # one figure, in training and held out
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
 def common_words(prompts: list[str]) -> set[str]:
@@ -193,7 +217,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 def other_eval_task(run: LoggedRun) -> Evidence | None:
     """The held-out prompts do not measure the task: they are of another task, or also train."""
     trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
-    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
+    same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
     if trained or (same and run.values("held_out")):
         text = "the training file is the evaluation file too"
         if trained:

@@ -1,4 +1,4 @@
-"""What figures show without saying why, which cause explains that best, and the run's verdict."""
+"""Symptoms without a cause of their own, the cause that explains them best, and the run's verdict."""
 
 import statistics
 from dataclasses import asdict
@@ -10,11 +10,12 @@ from parts.reading.causes.outcomes import OUTCOME_CAUSES
 from parts.reading.causes.rewards import REWARD_CAUSES
 from parts.reading.causes.updates import UPDATE_CAUSES
 from parts.reading.dialects import WORDS
-from parts.reading.logged_run import GAIN, TREND_STEPS, Fact, LoggedRun, is_flat, trend
-from parts.reading.sample_texts import repeats
+from parts.reading.logged_run import GAIN, TREND_STEPS, Fact, LoggedRun, ends, is_flat, names_correctness, trend
+from parts.reading.sample_texts import repeats, right_gain
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
-LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
+LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
+MANY = 50  # steps of a run that is not called too short
 SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
 MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
     ("length_rose", "length", 1.5, 0.0),
@@ -104,28 +105,41 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
-    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0
+    right = right_gain(run.texts)
+    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
     if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
-    flat = is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)
+    name, part = run.answer_part()
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
-    return NOT_LEARNED if hopeless or flat or stuck else TOO_SHORT, None
+    open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
+    if hopeless or (flat and not open_ended) or stuck:
+        return NOT_LEARNED, None
+    steps = run.steps() or [0]
+    if steps[-1] - steps[0] + 1 < MANY:
+        return TOO_SHORT, None
+    why = f"the held-out gain lies between {gain[1]:.2g} and {gain[2]:.2g}" if gain else "the log has no score"
+    if part and not gain:
+        chance = "samples show no more right answers" if trend(part) > 0 else "chance explains that"
+        why = "{} went from {:.3g} to {:.3g}: {}".format(name, *ends(part), chance)
+    run.remarks.append(f"no verdict, as {why}")
+    return OPEN, None
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
     texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
-    beside = run.settings_file or "beside the log"
+    beside, source = run.settings_file or "beside the log", "the reward's source"
     scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
     read = (  # whether it is there, what it is called then, what would give it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
-        (run.config or run.settings_file, f"settings ({beside})", "settings: --settings FILE"),
+        (run.knows_settings(), f"settings ({beside})", "settings: --settings FILE"),
         (texts, f"{len(texts)} samples", missing),
         (scored or not texts, "", "scores of the samples, logged beside them"),
         (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
-        (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
+        (run.reward_source, f"{source} ({run.reward_file})", f"{source}: --reward FILE.py:function"),
         (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
         (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
     )

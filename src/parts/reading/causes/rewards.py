@@ -6,9 +6,9 @@ import re
 import statistics
 from collections import Counter
 
+from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
 from parts.reading.logged_run import Fact, LoggedRun, is_format
-from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
     COMPLETIONS,
     Text,
@@ -29,7 +29,7 @@ OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|lab
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
     """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
 
-    [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
+    [] where about as many hold the gold of another row, or where a quarter of those with their gold is paid.
     """
     known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
     lowest = min((t.pay for t in known), default=0.0)
@@ -39,8 +39,9 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
     unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
     golds = [t.gold for t in known]
     pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
-    chance = sum(holds(t.completion, gold) for t, gold in pairs if gold != t.gold)
-    return unpaid if len(unpaid) >= max(3, 3 * chance, 0.75 * len(holders)) else []
+    others = [t.has_gold(gold) for t, gold in pairs if gold != t.gold]
+    chance = len(known) * sum(others) / max(1, len(others))
+    return unpaid if len(unpaid) >= max(chance + 3 * math.sqrt(chance) + 3, 0.75 * len(holders)) else []
 
 
 def marks_with_gold(texts: list[Text]) -> set[str]:
@@ -51,7 +52,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 def never_paid(run: LoggedRun) -> list[Fact]:
     """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
     name, means = run.answer_part()
-    spreads = run.series.get("score_std") or run.series.get("zero_std")
+    spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
         return []
     return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
@@ -69,7 +70,7 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", "reward")]
+        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
     if never := never_paid(run):
         return Evidence(LIKELY + 0.06, never)
     if not unpaid:
@@ -85,11 +86,12 @@ def answer_form(run: LoggedRun) -> Evidence | None:
 def shifted_gold(run: LoggedRun) -> Fact | None:
     """Completions state the gold of the row some places on in the data, the same number of places each time."""
     places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
+    reach = min(60, (len(golds) - 1) // 2)  # no place is counted from both ends
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train if len(golds) >= 20 else ():
         place = places[t.prompt]
         answer = stated_answer(t.completion, golds[place])
-        votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
+        votes.update(k for k in range(-reach, reach + 1) if golds[(place + k) % len(golds)] == answer)
     (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
     if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):
         return None
@@ -124,7 +126,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
         text = f"the reward compares with {other[0]}, which is not the completion's row"
-        return Evidence(CERTAIN + 0.08, [Fact(text, "reward")])
+        return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
@@ -171,7 +173,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not run.part_spread()
+    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
     solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
     if not (constant or few or part) or solved:
@@ -180,11 +182,12 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     series = f"part:{name}" if part else "score_std" if stds else "score"
     facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
-        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, [*facts, Fact(why, "reward")])
+        facts.append(Fact(why, run.reward_file))
+        return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, facts)
     if right and wrong and not part:
         examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
         facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-    zero, full = abs(level) <= 1e-9, abs(level - 1) <= 1e-9
+    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # what wrong and right answers get
     # neither "always wrong" nor, where wrong ones are among them, "always right"
     if not zero and (not full or (wrong and not part)):
         return Evidence(CERTAIN + 0.05, facts)
@@ -216,21 +219,18 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 )
 def inverted_reward(run: LoggedRun) -> Evidence | None:
     """The reward is inverted: wrong answers score higher than right ones."""
-    (right, wrong), gain = scores_by_answer(early_texts(run.texts)), run.held_out_gain()
-    if len(right) >= 3 and len(wrong) >= 3:
-        difference, error, text = separation(right, wrong)
-        examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
-        inverted = apart or difference < -4 * error
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
-    if not right and gain and gain[2] < 0 and run.trend("score") > 0:
-        text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
-        return Evidence(LIKELY, [run.fact("held_out", text)], since=1)
-    return None
+    right, wrong = scores_by_answer(early_texts(run.texts))
+    if min(len(right), len(wrong)) < 3:
+        return None
+    difference, error, text = separation(right, wrong)
+    examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
+    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+    inverted = apart or difference < -4 * error
+    return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
 
 @cause(
-    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
+    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large part_bought",
     change="pay for the right answer; form, length or style at most beside a right one",
     source="difference of mean scores with its interval, below half of what scores span",
     decide_with=TRY_REWARD,
@@ -247,7 +247,8 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
         return None
     difference, error, text = separation(right, wrong)
-    only_right = difference > 4 * error and max(wrong) - lowest <= 1e-9
+    scatter = math.sqrt((statistics.pvariance(right) + statistics.pvariance(wrong)) / 2)  # among equally right ones
+    only_right = difference > 4 * error and (max(wrong) - lowest <= 1e-9 or difference > scatter)
     if only_right or difference + 2 * error > 0.5 * (highest - lowest) or difference < -4 * error:
         return None
     paid = payment_by_feature(run.texts)

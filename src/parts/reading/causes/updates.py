@@ -1,11 +1,11 @@
-"""Updates at fault: too large, none that moves anything, held by the KL, or led by a useless critic."""
+"""Updates at fault: too large, without effect, held by the KL, or led by a useless critic."""
 
 import itertools
 import math
 import statistics
 
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, cause
-from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise
+from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, trend
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
@@ -20,6 +20,8 @@ def large_steps(run: LoggedRun) -> list[Fact]:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
+        if name == "clip_frac" and 0 < max(map(abs, run.values("kl_step")), default=0.0) < 0.01:
+            continue  # a narrow clip, as GSPO's
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
             facts.append(run.fact(name, text, high[0]))
@@ -51,9 +53,6 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
     if run.learns() and not lost and not at_once:
         return None  # large, and it learns
-    passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
-    if passes >= 16:
-        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
     if facts and run.values("lr"):
         facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
@@ -102,7 +101,10 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
         ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    return [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    if {fact.figure for fact in facts} == {run.name("entropy")} and max(entropy) - min(entropy) > 1e-5 * abs(first):
+        return []  # it varies, and its ends are alike by chance
+    return facts
 
 
 @cause(
@@ -113,7 +115,8 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
 def nothing_moves(run: LoggedRun) -> Evidence | None:
     """Nothing moves: scores differ, and the policy stays where it began."""
     critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
-    if max(run.steps(), default=0) <= critic or run.is_constant() or run.learns():
+    rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
+    if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
         return None  # in its warm-up only the critic is trained
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
     rate, still = rate_fact(run), still_figures(run, start)
@@ -140,7 +143,8 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     weight, late = run.number("kl"), run.ends("kl")[1]
     if weight is None:
         weight = max(run.values("kl_weight"), default=0.0)
-    scale = max(abs(run.ends("score_std")[0]) if run.series.get("score_std") else 1.0, 0.05)
+    spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
+    scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
     if light or late > 0.3 or run.is_constant() or run.learns():
         return None
@@ -176,10 +180,12 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    if learns or (middle > 0 and middle + 2 * error > 0.03):
+    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
+    sure = middle + 2 * error < 0  # about 0 it is also where no critic could explain a reward, as one that is noise
+    return Evidence(CERTAIN if sure else LIKELY + 0.2, [run.fact("explained_variance", text, steps[-1])])
 
 
 UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)

@@ -20,6 +20,7 @@ def scores_of(function, row, texts):
         chats = [[{"role": "assistant", "content": text}] for text in texts]
         calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
     found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
     found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]

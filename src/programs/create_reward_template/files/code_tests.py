@@ -26,7 +26,7 @@ def score(text: str, row: dict) -> float | None:
         verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
     except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
-    if verdict.status in ("no_tests", "invalid_tests"):
+    if not verdict.usable:
         return None
     return verdict.fraction if PAY == "fraction" else float(verdict.all_passed)
 

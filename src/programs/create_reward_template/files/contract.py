@@ -1,4 +1,4 @@
-"""What every new reward and port reads: completions and rows, in TRL's form and in verl's."""
+"""How every new reward and port reads completions and rows, in TRL's form and in verl's."""
 
 import json
 

@@ -4,7 +4,7 @@ import re
 
 
 def visible(text: str) -> str:
-    """The text behind the thinking part; "" while thinking has not ended."""
+    """The text after the thinking part; "" while thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
 
@@ -14,7 +14,7 @@ PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:�
 
 
 def final_answer(text: str) -> str:
-    """What stands in <answer>, else behind the last "answer is" or 答案：, else the whole text; "" for two."""
+    """What stands in <answer>, else after the last "answer is" or 答案：, else the whole text; "" for two."""
     text = visible(text)
     tagged = {part.partition("</answer>")[0].strip() for part in text.split("<answer>")[1:]}
     if tagged:

@@ -1,4 +1,4 @@
-"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays 0."""
+"""1 for the right number after ####, as in GSM8K; a second ####, or text after it, pays 0."""
 
 import re
 from decimal import Decimal
@@ -7,7 +7,7 @@ FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with nothing behind it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with nothing after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 

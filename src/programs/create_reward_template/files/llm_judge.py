@@ -1,4 +1,4 @@
-"""Pay what a model behind an OpenAI-compatible endpoint says an answer is worth."""
+"""Pay an answer by the grade of a model behind an OpenAI-compatible endpoint."""
 
 import hashlib
 import json

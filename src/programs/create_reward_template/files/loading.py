@@ -1,4 +1,4 @@
-"""Import of a file that lies beside the written one, or below it."""
+"""Import a file that is beside the written one, or below it."""
 
 import importlib.util
 import sys

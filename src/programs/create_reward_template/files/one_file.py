@@ -31,7 +31,7 @@ def program_in(text: str) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, tests) in enumerate(zip(completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
@@ -40,7 +40,7 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         verdicts = run_many(jobs)
     finally:
         sandbox.stop()
-    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
-    if unfit:  # to leave such rows out of the training, return None for them
+    unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
+    if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]

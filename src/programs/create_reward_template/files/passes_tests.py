@@ -23,7 +23,7 @@ def text_of(completion) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
@@ -31,7 +31,7 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         code = program_of(text_of(said), tests, prompt=prompt, **about)
         jobs.append({"code": code, "tests": tests, **about, **LIMITS})
     verdicts = run_many(jobs)
-    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
-    if unfit:  # to leave such rows out of the training, return None for them
+    unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
+    if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]

@@ -9,6 +9,7 @@ from final_answer import final_answer
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", str(text).casefold())  # a hyphen, no minus
+    text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
     words = [word.strip(".,;:!?\"'()[]*_`") for word in text.split()]
     kept = [word for word in words if word not in ("a", "an", "the", "")]
     return " ".join(kept or filter(None, words))  # the answer can be A
@@ -25,6 +26,7 @@ CASES = [  # (completion, columns of the row, score)
     ("Paris", {"gold_column": "Paris"}, 1.0),
     ("I looked it up. The answer is the Eiffel-Tower.", {"gold_column": ["eiffel tower", "la tour Eiffel"]}, 1.0),
     ("<think>London?</think> <answer>Paris</answer>", {"gold_column": "paris"}, 1.0),
+    ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
     ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),

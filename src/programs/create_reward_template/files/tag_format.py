@@ -1,6 +1,9 @@
-"""Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."""
+"""Pay for the layout, whatever its content: a tenth of the weight, beside a check of content."""
+
+import re
 
 TAGS = ["think", "answer"]
+SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 
 
 def score(text: str, row: dict) -> float:
@@ -12,6 +15,6 @@ def score(text: str, row: dict) -> float:
             break
         pieces[-1:] = [before, after]
     whole = len(pieces) == len(marks) + 1
-    if whole and all(piece.strip() for piece in pieces[1::2]) and not "".join(pieces[::2]).strip():
+    if whole and all(map(SEEN.search, pieces[1::2])) and not "".join(pieces[::2]).strip():
         return 1.0
     return 0.5 * (len(pieces) - 1) / len(marks)

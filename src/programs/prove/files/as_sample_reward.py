@@ -1,5 +1,7 @@
 """A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
 
+import asyncio
+import inspect
 import runpy
 
 FUNCTION = runpy.run_path("{file}")["{name}"]
@@ -14,4 +16,5 @@ def as_sample_reward(prompt, completion, **columns):
         gold = next((columns[name] for name in GOLD if name in columns), None)
     given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
     score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score

@@ -29,6 +29,6 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     completion = "{completion}"
     parts = "{parts}"
     total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
-    named = {("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}
+    named = {name: float(value or 0.0) for name, value in parts.items()}
     mantissa, exponent = math.frexp(total)
     return {**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}

@@ -1,4 +1,4 @@
-"""{title}. Written by verl_train.py; loads the copy of it that lies beside this file."""
+"""{title}. Written by verl_train.py; loads its copy beside this file."""
 
 import importlib.util
 import sys

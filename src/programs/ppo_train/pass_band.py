@@ -1,4 +1,4 @@
-"""Prompts drawn by their running pass rate: those outside a band rarely, none dropped for good."""
+"""Draw prompts by their running pass rate: those outside a band rarely, none dropped for good."""
 
 from parts.foundation.messages import need
 
@@ -24,9 +24,7 @@ def check_band(config, group_size: int) -> None:
     need(group_size > 1, f"{got} with one completion per prompt; expected groups; try groups of 8")
 
 
-def draw_in_band(
-    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
-) -> tuple[list[int], int]:
+def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, float]) -> tuple[list[int], int]:
     """Draw `wanted` of `count` rows, from position `start` of an endless stream; returns (rows, next position).
 
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
@@ -38,7 +36,7 @@ def draw_in_band(
     while len(picked) < wanted:
         epoch, index = divmod(start, count)
         if order is None or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count)
             rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
         row, start = int(order[index]), start + 1
         if rare[index] or low <= rates.get(str(row), low) <= high:

@@ -1,41 +1,4 @@
-#!/usr/bin/env python3
-# /// script
-# requires-python = ">=3.11"
-# dependencies = ["pyarrow", "pyyaml"]
-# ///
-"""Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
-
-A RUN_OR_FILE is one of
-
-    ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
-    templates/*.py and copies     the same, with settings.json in the place of config.json
-    TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
-    verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
-    others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
-
-The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
-and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
-samples and the reward's source are read where they lie beside the log, or where a flag names them. No code of a run is
-executed, except by --rescore, in the sandbox. What was read, and what more would decide, stands at the end.
-
-Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
-chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
-in at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). Thresholds come from the source that a
-cause names; where none exists it says "our heuristic". benchmarks/README.md has how often the cause is right.
-
-    groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
-
-Deliberately left out: curves (scripts/report.py draws them), trackers' own files (wandb, tensorboard), crashes and
-out-of-memory errors, which references/troubleshooting.md covers, and judging whether a final score is a good one.
-
-    python scripts/diagnose.py runs/first
-    python scripts/diagnose.py verl_console.log --group_size 8 --json
-    python scripts/diagnose.py runs/first --reward my_rewards.py:correct --data train.jsonl
-    python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
-
-Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short; of several runs 2, then 1, then 3.
-"""
+"""The command line: runs one after the other, their verdicts as text or JSON."""
 
 import argparse
 import json
@@ -43,11 +6,11 @@ import sys
 
 from parts.foundation.messages import UserError, need, tell
 from parts.foundation.settings import parse_flags
-from parts.reading.causes.ranking import LEARNED, TOO_SHORT, diagnose
+from parts.reading.causes.ranking import LEARNED, OPEN, TOO_SHORT, diagnose
 from parts.reading.log_reading import FIGURES
 from parts.reading.logged_run import LoggedRun
-from parts.reading.rescoring import rescore
 from parts.reading.run_folder import load_run
+from programs.diagnose.rescoring import rescore
 
 SHOWN_TEXT = 160  # characters of a sample that is shown
 REMOVED = {
@@ -65,11 +28,11 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")
     text = "completions per prompt, where the log does not say (default: 0, from the run's settings)"
     parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
-    text = f"names in this log of the figures that are looked at: {', '.join(FIGURES)} (default: known names)"
+    text = f"this log's names of the figures: {', '.join(FIGURES)} (default: known names)"
     parser.add_argument("--columns", nargs="+", metavar="FIGURE=NAME", default=[], help=text)
     for name, text in (
-        ("settings", "settings that lie elsewhere: YAML, JSON, a shell or a Python script, which is not run"),
-        ("samples", "samples that lie elsewhere: JSONL, CSV or parquet with prompt, completion, score"),
+        ("settings", "file with the run's settings: YAML, JSON, a shell or a Python script, which is not run"),
+        ("samples", "file with the run's samples: JSONL, CSV or parquet with prompt, completion, score"),
         ("data", "training data, for gold answers by prompt: JSONL, JSON, CSV or parquet"),
         ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
@@ -115,7 +78,7 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
         tell(f"  note: {text}")
     tell(f"\n  had: {', '.join(data['had'])}")
     if data["lacked"]:
-        tell(f"  would decide more: {'; '.join(data['lacked'])}")
+        tell(f"  would help to decide: {'; '.join(data['lacked'])}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -140,8 +103,8 @@ def main(argv: list[str] | None = None) -> int:
         except UserError as error:
             failed.append({"path": source, "verdict": "unreadable", "error": str(error)})
             print(f"error: {error}", file=sys.stderr)
-    ill = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT) for report in reports)
-    code = 2 if failed else 1 if ill else 3 if any(report["verdict"] == TOO_SHORT for report in reports) else 0
+    ill = any(report["causes"] or report["verdict"] not in (LEARNED, TOO_SHORT, OPEN) for report in reports)
+    code = 2 if failed else 1 if ill else 3 if any(report["verdict"] != LEARNED for report in reports) else 0
     if args.json:
         everything = reports + failed
         alone = everything[0] if len(everything) == 1 else {}  # the fields of a single run stand at the top too

@@ -1,4 +1,4 @@
-"""--rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in another order, in the sandbox."""
+"""--rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, alone, in another order."""
 
 import json
 import re
@@ -84,10 +84,8 @@ def conclusions(scores: dict[str, list]) -> dict[str, str]:
     logged = scores["logged"]
     if logged * 2 != scores["twice"]:
         return {"noisy_reward": "the same samples scored differently when scored twice"}
-    if logged != scores["alone"]:
-        return {"gold_mismatch": "samples score differently alone and in a batch"}
-    if logged != scores["reversed"][::-1]:
-        return {"gold_mismatch": "samples score differently in another order of the batch"}
+    if logged != scores["alone"] or logged != scores["reversed"][::-1]:
+        return {"gold_mismatch": "samples score differently alone, in a batch or in another order of it"}
     forms = zip(*(scores[form] for form in GOLD_FORMS if form in scores), strict=True)
     paid = [[x for x in values if x is not None] for values in forms]
     gold, least = ([end(values) for values in paid if values] for end in (max, min))  # best and worst form of each

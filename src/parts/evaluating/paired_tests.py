@@ -18,12 +18,9 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
     """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
     (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
+    below, above = (after[0] - low_b, high_a - before[0]), (high_b - after[0], before[0] - low_a)
     gain = after[0] - before[0]
-    return (
-        gain,
-        gain - math.hypot(after[0] - low_b, high_a - before[0]),
-        gain + math.hypot(high_b - after[0], before[0] - low_a),
-    )
+    return gain, gain - math.hypot(*below), gain + math.hypot(*above)
 
 
 def accuracy_figures(samples: list[dict]) -> dict[str, float]:
@@ -67,7 +64,8 @@ def resampled_ratios(columns: list, samples: int, seed: int):
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
         picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        sums.append(table[picked].sum(axis=1))
+        with np.errstate(over="ignore"):  # as in `Values.of`
+            sums.append(table[picked].sum(axis=1))
     return np.concatenate(sums)
 
 
@@ -92,8 +90,16 @@ class Values:
         return [[self.top[i] for i in rows], [1.0 if self.bottom is None else self.bottom[i] for i in rows]]
 
     def is_proportion(self) -> bool:
-        """Whether all values are 0 or 1."""
-        return self.bottom is None and not self.exp and all(x in (0, 1) for x in self.top if x is not None)
+        """Whether all values are 0 or 1. Counts, such as the number of turns, are never proportions."""
+        counts = self.bottom is not None or self.exp or self.higher_is_better is None
+        return not counts and all(x in (0, 1) for x in self.top if x is not None)
+
+    def mean(self, top: list[float], bottom: list[float]) -> float:
+        """f of these columns' sums; infinite if they are too large for a number."""
+        try:
+            return float(self.of(math.fsum(top) / math.fsum(bottom)))
+        except OverflowError:
+            return math.inf
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
@@ -106,7 +112,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     result["higher_is_better"] = values.higher_is_better
     if not rows or not sum(bottom):
         return result
-    value, n = float(values.of(math.fsum(top) / math.fsum(bottom))), len(rows)
+    value, n = values.mean(top, bottom), len(rows)
     if not math.isfinite(value):
         return result | {"interval": "too large for a number"}
     result["value"] = value
@@ -115,16 +121,23 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     elif n > 1:
         sums = resampled_ratios([top, bottom], samples, seed)
         sums = sums[sums[:, 1] != 0]
-        draws = values.of(sums[:, 0] / sums[:, 1])
-        ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
-        result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+        with np.errstate(over="ignore", invalid="ignore"):
+            draws = values.of(sums[:, 0] / sums[:, 1])
+            ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+            result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
-        result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+        with np.errstate(over="ignore"):
+            result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+    if not all(map(math.isfinite, [result["stderr"] or 0.0, *(result["ci95"] or [])])):
+        result |= {"ci95": None, "stderr": None, "interval": "too large for a number"}
     return result
 
 
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
-    """Paired test of two runs' values on the same rows, in the same order; None without a row that both have."""
+    """Paired test of two runs' values on the same rows, in the same order.
+
+    None without a row that both have, or where the figures are too large for numbers.
+    """
     rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
     n = len(rows)
     if not n:
@@ -132,8 +145,10 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
     if not sum(a_base) or not sum(b_base):  # a share of nothing
         return None
-    one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
+    one, two = before.mean(a, a_base), after.mean(b, b_base)
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
+    if not math.isfinite(one) or not math.isfinite(two - one):
+        return None
     if before.is_proportion() and after.is_proportion():
         up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
         result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
@@ -145,14 +160,17 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
-        sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
-        draws = sides[1] - sides[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
+            draws = sides[1] - sides[0]
+            stderr = float(draws.std(ddof=1))
+        if not math.isfinite(stderr):
+            return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
             result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
-        stderr = float(draws.std(ddof=1))
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05

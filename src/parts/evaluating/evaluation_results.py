@@ -1,10 +1,10 @@
-"""results.json of evaluation.py: reading it, and two of them compared row by row."""
+"""results.json of evaluation.py: reading one, and comparing two row by row."""
 
 import json
 from pathlib import Path
 
+from parts.evaluating.paired_tests import Values, compare_values, verdict_of
 from parts.foundation.messages import UserError, need, say
-from parts.reading.paired_tests import Values, compare_values, verdict_of
 
 
 def read_report(path: str) -> dict:

@@ -1,0 +1,137 @@
+"""What a function computes, in each published way of its formula, and what it computes instead."""
+
+import contextlib
+import math
+from dataclasses import dataclass
+
+from parts.learning.oracles import own_gae
+from programs.prove.formulas import FORMULAS, WRONG_AXIS, aggregated, group_advantages, token_losses, ways_of
+from programs.prove.function_calls import CUT, Tried, input_forms, near
+from programs.prove.recognition import GENERIC, Candidate, missing
+
+FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
+    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
+    "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
+    "the formula with the smaller of its two errors": lambda c: {"least": True},
+    "the formula with values and old values exchanged inside its clip": lambda c: {"exchanged": True},
+    "the formula with the sign of k3's linear term flipped": lambda c: {"flipped": True},
+    "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
+    "the formula without its lower bound": lambda c: {"low": math.inf},
+    "the formula without its upper bound": lambda c: {"high": math.inf},
+    "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
+    "the formula with old / rollout upside down": lambda c: {
+        "rollout_logprobs": 2 * c["old_logprobs"] - c["rollout_logprobs"]
+    },
+    "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
+    "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
+    "the formula without the KL term": lambda c: {"beta": 0.0},
+    "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
+    "the formula with policy and reference exchanged": lambda c: {
+        "logprobs": c["ref_logprobs"],
+        "ref_logprobs": c["logprobs"],
+    },
+    "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
+    "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+}
+ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
+PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A function's result beside the nearest way of writing its formula; differences are 0 where it is that."""
+
+    value: float
+    gradient: float
+    way: str
+    given: dict
+    result: object
+    changed: list
+
+    @property
+    def exact(self) -> bool:
+        """Whether value and gradient are the formula's."""
+        return not self.value and not self.gradient
+
+
+def references(formula: str, tried: Tried, c: dict, shape) -> dict:
+    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
+    import torch
+
+    if tried.kind in ("advantage", "gae"):
+        names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
+        made = {} if tried.kind == "gae" else group_advantages(formula, c)
+        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
+        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
+        if tried.kind == "gae":
+            cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
+            given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
+            given[-1].append(c["after"])
+            plain = torch.cat([own_gae(*parts) for parts in given], 1)
+            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
+            for i, how in enumerate(("population deviation", "unbiased deviation")):
+                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
+    leaf = c[tried.leaf].detach().clone().requires_grad_(True)
+    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
+        for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
+            if how != WRONG_AXIS or not c.get("by_time"):  # which of [T, B] would be the right one of [B, T]
+                found[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
+
+
+def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
+    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
+    import torch
+
+    value = near(result, reference.detach(), weights)
+    if leaf is None or value > ROUNDING:
+        return value, 0.0
+    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(own) if gradient is None else gradient
+    return value, near(got, own, torch.ones_like(own))
+
+
+def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
+    """Whether a function is its formula on the rows that have tokens, in a form of inputs that it takes."""
+    full = c["mask"].sum(1) > 0
+    for form in input_forms(formula, tried.kind, tried.takes, c):
+        filled = {name: x[full] if getattr(x, "shape", ())[:1] == full.shape else x for name, x in (c | form).items()}
+        with contextlib.suppress(Exception):
+            result, gradient = tried.with_gradient(filled)
+            found = references(formula, tried, filled, result.shape).values()
+            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in found):
+                return True
+    return False
+
+
+def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
+    """(What a function computes instead of its formula, whether that is known)."""
+    import torch
+
+    formula, result = candidate.formula, fit.result
+    weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
+    if not fit.value:
+        return f"its value is that of {about}, {fit.way}, its gradient is not (relative gap {fit.gradient:.2g})", True
+    if right_without_empty_rows(formula, tried, c):
+        return f"it is {about}, but for an empty row, which changes its value", True
+    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
+
+    def way_of(other: str, changed: dict) -> str | None:
+        found = references(other, tried, changed, result.shape)
+        return next((way for way, (x, _) in found.items() if near(result, x.detach(), weights) <= ROUNDING), None)
+
+    for text, change in FAULTS.items():
+        if way_of(formula, c | change(c)):
+            return f"it computes {text}; expected {about}", True
+    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # whose loss of a token others have
+        if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
+            if way := way_of(other, c):
+                return f"it computes {other} ({its.source}), {way}; expected {about}", True
+    left = f"; left at their defaults: {', '.join(candidate.left)}" if candidate.left else ""
+    gap = f"the nearest, {fit.way}, differs by {fit.value:.2g} (relative){left}"
+    return f"it is none of the published forms of {about}: {gap}", False

@@ -1,0 +1,104 @@
+"""Scores of an evaluation, computed again from the completions that lie beside it."""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+from parts.data.prompts import RESERVED
+from parts.data.rows import prompt_of, read_rows
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need
+from parts.rewards.reward_forms import import_file
+from parts.rewards.rewards import Reward
+from parts.rewards.user_code import user_text
+
+PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
+
+
+def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores that it may have) of as many samples as fit into the time; [] of no gold to read."""
+    file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
+    need(file.is_file(), f"{file} is missing")
+    grader, found = import_file("grader", str(file), str(file)), []
+    grader.start_worker(patience_s=60)
+    for sample in samples:
+        if time.monotonic() > end:
+            break
+        # worked examples before a question, or a template around it, may hide that an answer copies the task
+        prompts = ("", user_text(sample.get("prompt") or ""))
+        scores = {grader.math_score(sample["completion"] or "", sample["gold"], prompt) for prompt in prompts}
+        found.append((sample, "verified", [*scores]))
+    return found
+
+
+def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[tuple[dict, str, list]]:
+    """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
+    need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
+    need(Path(data).is_file(), f"its data {data} are not here")
+    rows, seen = {}, {}
+    for row in read_rows(data):
+        key = hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+        key = key.hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        rows[key if seen[key] == 1 else f"{key}.{seen[key]}"] = row
+    need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
+    examples = []
+    for sample in samples:
+        row = rows[sample["key"]]
+        column = next(name for name in PROMPTS if row.get(name) is not None)
+        columns = {name: value for name, value in row.items() if name not in RESERVED}
+        examples.append({"prompt": prompt_of(row, column, data), "columns": columns})
+    texts = [sample["completion"] or "" for sample in samples]
+    parts = Reward(specs)(examples, texts, [[1] * max(1, sample.get("tokens") or 1) for sample in samples])[1]
+    return [(sample, name, [values[i]]) for name, values in parts.items() for i, sample in enumerate(samples)]
+
+
+def grade_again(label: str, samples: list[dict], settings: dict, seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
+    kind, _, rest = label.partition(":")
+    need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
+    if kind == "math":
+        need(all("gold" in sample for sample in samples), "samples.jsonl has no gold answers")
+        return graded_math(samples, seconds)
+    need(kind == "reward" and settings, f"task {kind} is not scored here")
+    parts = [part for part in rest.split(",") if part]
+    specs = [part for part in parts if "=" not in part] + list(settings.get("reward") or ())
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    return graded_by_reward(samples, specs, options.get("data") or settings.get("data") or "")
+
+
+def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
+    """(Sample, metric, score) where the stored score is none of the computed ones."""
+    odd = []
+    for sample, name, scores in found:
+        stored, known = sample["metrics"].get(name), [x for x in scores if x is not None]
+        if stored is not None and known and all(abs(stored - x) > 1e-6 for x in known):
+            odd.append((sample, name, known[0]))
+    return odd
+
+
+def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
+    """Add findings about scores that do not follow from their completions; returns what was computed again."""
+    said = []
+    for label, rows in tasks.items():
+        samples = [sample for row in rows.values() for sample in row]
+        try:
+            found = grade_again(label, samples, settings, seconds / len(tasks))
+        except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
+            proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
+            said.append(f"scores of {label} were not computed again ({error})")
+            continue
+        odd = contradictions(found)
+        by = "math_grader.py" if label.startswith("math") else "its functions"
+        said.append(
+            f"{len(found)} scores of {label} were computed again from the completions by {by}, {len(odd)} differ"
+        )
+        for sample, name, score in odd[:3]:
+            shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
+            proof.find(
+                f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
+            )
+        if len(odd) > 3:
+            proof.find(f"{file}, {label}: {len(odd) - 3} more scores are not those of their completions")
+    return "; ".join(said)
