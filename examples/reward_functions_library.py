@@ -14,16 +14,17 @@ option value keeps; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#        55-184  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       187-322  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       325-335  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#       338-559  contract         The contract of every reward function: inputs, options, and valid values
-#       562-727  text parts       Finding answers, blocks and sections in texts
-#       730-962  correctness      Right answers, and programs that pass tests
-#      965-1136  format           Layouts, style and repetition
-#     1139-1242  length           Lengths
-#     1245-1423  judges           Models that judge
-#     1426-1547  combined         Rewards made of others, presets, and names of older versions
+#         56-67  python source    Parses Python source in a process with threads
+#        70-199  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       202-337  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       340-350  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       353-574  contract         The contract of every reward function: inputs, options, and valid values
+#       577-742  text parts       Finding answers, blocks and sections in texts
+#       745-977  correctness      Right answers, and programs that pass tests
+#      980-1151  format           Layouts, style and repetition
+#     1154-1257  length           Lengths
+#     1260-1438  judges           Models that judge
+#     1441-1562  combined         Rewards made of others, presets, and names of older versions
 
 import ast
 import asyncio
@@ -51,6 +52,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
+
+
+def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
+    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    for _ in range(100):
+        try:
+            return ast.parse(source, name, mode)
+        except SystemError:
+            continue
+    return ast.parse(source, name, mode)
+
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
@@ -317,7 +332,7 @@ def is_matrix(value) -> bool:
 def is_program(text: str) -> bool:
     """Whether a text is Python source that does something."""
     try:
-        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -955,7 +970,7 @@ def no_syntax_error(text, *, max_characters=20_000):
     >>> no_syntax_error(None, ["x = [1, 2]", "x = [1, 2", "hello"])
     [1.0, 0.0, 0.0]"""
     try:
-        body = ast.parse(_code(text)).body if len(text) <= max_characters else []
+        body = parse_python(_code(text)).body if len(text) <= max_characters else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # MemoryError: nested too deeply for the parser
         return 0.0
     idle = ast.Expr | ast.Pass | ast.Return

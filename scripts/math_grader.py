@@ -25,14 +25,15 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#        64-184  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       187-322  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       325-564  vocabulary      Patterns, names and units; texts brought into one form
-#       567-946  values          Reading answers: expressions at sample points, and the structures around them
-#      949-1130  worker          The worker that asks math-verify, within its time
-#     1133-1301  equality        Equality of values and of answers
-#     1304-1448  answers         The answer of a completion, and of a row
-#     1451-1539  command         The score of a completion, and the command line
+#         65-76  python source   Parses Python source in a process with threads
+#        79-199  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       202-337  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       340-579  vocabulary      Patterns, names and units; texts brought into one form
+#       582-961  values          Reading answers: expressions at sample points, and the structures around them
+#      964-1145  worker          The worker that asks math-verify, within its time
+#     1148-1316  equality        Equality of values and of answers
+#     1319-1463  answers         The answer of a completion, and of a row
+#     1466-1554  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -60,6 +61,20 @@ import zlib
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+# --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
+
+
+def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
+    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    for _ in range(100):
+        try:
+            return ast.parse(source, name, mode)
+        except SystemError:
+            continue
+    return ast.parse(source, name, mode)
+
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
@@ -317,7 +332,7 @@ def is_matrix(value) -> bool:
 def is_program(text: str) -> bool:
     """Whether a text is Python source that does something."""
     try:
-        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 

@@ -40,30 +40,31 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       110-149  messages        Errors that a user can fix, each with its exit code, and messages on stderr
-#       152-168  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       171-331  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       334-375  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       378-405  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
-#       408-532  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
-#       535-589  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       592-695  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       698-770  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       773-908  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#      911-1184  question parts  Columns that look like part of the question: passages, options, images, a second text
-#     1187-1267  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
-#     1270-1307  extracts        Extract the part of a Python file that some of its names need
-#     1310-1505  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1508-1768  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1771-1800  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1803-1840  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1843-1849  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1852-1927  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1930-1941  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1944-1986  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     1989-2231  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2234-2351  training        The check of a page, its run, and the results of both
-#     2354-2615  command         The command line
+#       111-122  python source   Parses Python source in a process with threads
+#       125-164  messages        Errors that a user can fix, each with its exit code, and messages on stderr
+#       167-183  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       186-346  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       349-390  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       393-420  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
+#       423-547  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
+#       550-604  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       607-710  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       713-785  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       788-923  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#      926-1199  question parts  Columns that look like part of the question: passages, options, images, a second text
+#     1202-1282  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
+#     1285-1322  extracts        Extract the part of a Python file that some of its names need
+#     1325-1520  user code       What a reward gets: texts, copies of the columns, and a process state of its own
+#     1523-1783  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1786-1815  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1818-1855  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1858-1864  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1867-1942  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1945-1956  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1959-2001  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2004-2246  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2249-2366  training        The check of a page, its run, and the results of both
+#     2369-2630  command         The command line
 
 import argparse
 import ast
@@ -106,6 +107,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
+
+# --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
+
+
+def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
+    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    for _ in range(100):
+        try:
+            return ast.parse(source, name, mode)
+        except SystemError:
+            continue
+    return ast.parse(source, name, mode)
+
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -903,7 +918,7 @@ def is_matrix(value) -> bool:
 def is_program(text: str) -> bool:
     """Whether a text is Python source that does something."""
     try:
-        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 

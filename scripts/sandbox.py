@@ -30,20 +30,21 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#         89-95  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#        98-100  extracts         Extract the part of a Python file that some of its names need
-#       103-137  limits           Exceptions and limits of the sandbox
-#       140-360  values           Messages and values between the processes
-#       363-548  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       551-812  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#      815-1251  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1254-1471  child            Inside a forked process
-#     1474-1842  server           The fork server
-#     1845-2016  process          The sandbox and its processes
-#     2019-2152  forms of tests   Tests, read and sorted
-#     2155-2405  answers          The program in a model's answer
-#     2408-2767  run code         The caller's side: programs, their tests, and the verdicts
-#     2770-2881  command          The command line
+#        90-101  python source    Parses Python source in a process with threads
+#       104-110  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       113-115  extracts         Extract the part of a Python file that some of its names need
+#       118-152  limits           Exceptions and limits of the sandbox
+#       155-375  values           Messages and values between the processes
+#       378-563  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       566-827  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#      830-1266  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1269-1486  child            Inside a forked process
+#     1489-1857  server           The fork server
+#     1860-2031  process          The sandbox and its processes
+#     2034-2167  forms of tests   Tests, read and sorted
+#     2170-2420  answers          The program in a model's answer
+#     2423-2782  run code         The caller's side: programs, their tests, and the verdicts
+#     2785-2896  command          The command line
 
 import argparse
 import array
@@ -85,6 +86,20 @@ import time
 import types
 import warnings
 from dataclasses import asdict, dataclass, field
+
+# --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
+
+
+def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
+    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    for _ in range(100):
+        try:
+            return ast.parse(source, name, mode)
+        except SystemError:
+            continue
+    return ast.parse(source, name, mode)
+
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
@@ -2088,7 +2103,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     statements, imports = [], FromProgram()
     for number, source in enumerate(tests):
         try:
-            statements += imports.visit(ast.parse(source)).body
+            statements += imports.visit(parse_python(source)).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if "integer string conversion" in str(error):  # a long number: the judge can read it
                 return Plan("python", tests, 1)
@@ -2100,7 +2115,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
         return Plan("calls", lifted, len(lifted))
     whole, known = ast.Module(statements, []), ast.Module([], [])
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
-        known = ast.parse(setup)
+        known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
 
@@ -2193,7 +2208,7 @@ def parsed(source: str) -> ast.Module:
     if len(source) > MAX_PARSED:
         raise ValueError("too long")
     warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
-    return ast.parse(source, "model_program.py")
+    return parse_python(source, "model_program.py")
 
 
 def is_valid(source: str) -> bool:
@@ -2276,7 +2291,7 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
     if not all(isinstance(test, str) for test in tests):
         return set()
     try:
-        source = ast.unparse(FromProgram().visit(ast.parse("\n".join(tests))))
+        source = ast.unparse(FromProgram().visit(parse_python("\n".join(tests))))
     except BROKEN:
         return set()
     return source_names(source)[2]

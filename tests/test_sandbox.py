@@ -1,5 +1,6 @@
 """scripts/sandbox.py under attack (sandbox_attacks.py), and what must still work in it."""
 
+import ast
 import ctypes
 import dataclasses
 import gzip
@@ -600,6 +601,13 @@ def humaneval_jobs(rows, body):
         }
         for row in rows
     ]
+
+
+def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch):
+    errors, parse = [SystemError("AST constructor recursion depth mismatch (before=33, after=25)")] * 2, ast.parse
+    monkeypatch.setattr(ast, "parse", lambda *a, **k: (_ for _ in ()).throw(errors.pop()) if errors else parse(*a, **k))
+    assert sandbox.read_tests(["assert f(1) == 2"], "f", "").kind == "calls"
+    assert not errors
 
 
 def test_humaneval_solutions_pass(sandbox, humaneval):

@@ -6,6 +6,7 @@ import numbers
 import re
 
 from parts.data.stated_answers import has_mark, marks, without_words
+from parts.foundation.python_source import parse_python
 
 HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
 HEADING = re.compile(
@@ -163,6 +164,6 @@ def hash_mark(text: str) -> re.Match | None:
 def is_program(text: str) -> bool:
     """Whether a text is Python source that does something."""
     try:
-        return any(isinstance(node, STATEMENTS) for node in ast.parse(text).body)
+        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -10,6 +10,7 @@ import json
 import re
 
 from parts.foundation.messages import UserError, need, say, suggest
+from parts.foundation.python_source import parse_python
 
 
 class BadCall(Exception):
@@ -113,7 +114,7 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
     if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
         return text, []
-    tree = ast.parse(rest, mode="eval").body
+    tree = parse_python(rest, mode="eval").body
     elements = tree.elts if isinstance(tree, ast.List) else []
     if not elements or not all(
         isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements

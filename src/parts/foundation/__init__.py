@@ -2,6 +2,7 @@
 
 ROOMS = (
     "file_text",
+    "python_source",
     "messages",
     "bundle",
     "dialect",

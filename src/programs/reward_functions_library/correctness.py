@@ -9,6 +9,7 @@ from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
 from parts.data.stated_answers import narrow, visible
+from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import _load, completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _PUNCTUATION,
@@ -251,7 +252,7 @@ def no_syntax_error(text, *, max_characters=20_000):
     >>> no_syntax_error(None, ["x = [1, 2]", "x = [1, 2", "hello"])
     [1.0, 0.0, 0.0]"""
     try:
-        body = ast.parse(_code(text)).body if len(text) <= max_characters else []
+        body = parse_python(_code(text)).body if len(text) <= max_characters else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # MemoryError: nested too deeply for the parser
         return 0.0
     idle = ast.Expr | ast.Pass | ast.Return

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 
 from parts.data.stated_answers import visible
+from parts.foundation.python_source import parse_python
 from parts.rewards.extracts import IMPORTS
 from programs.sandbox.forms_of_tests import loaded_tests
 from programs.sandbox.tests_in_python import FromProgram
@@ -52,7 +53,7 @@ def parsed(source: str) -> ast.Module:
     if len(source) > MAX_PARSED:
         raise ValueError("too long")
     warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
-    return ast.parse(source, "model_program.py")
+    return parse_python(source, "model_program.py")
 
 
 def is_valid(source: str) -> bool:
@@ -135,7 +136,7 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
     if not all(isinstance(test, str) for test in tests):
         return set()
     try:
-        source = ast.unparse(FromProgram().visit(ast.parse("\n".join(tests))))
+        source = ast.unparse(FromProgram().visit(parse_python("\n".join(tests))))
     except BROKEN:
         return set()
     return source_names(source)[2]

@@ -7,6 +7,7 @@ import decimal
 import json
 from dataclasses import dataclass
 
+from parts.foundation.python_source import parse_python
 from programs.sandbox.limits import BadTests
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import brief, encode
@@ -81,7 +82,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     statements, imports = [], FromProgram()
     for number, source in enumerate(tests):
         try:
-            statements += imports.visit(ast.parse(source)).body
+            statements += imports.visit(parse_python(source)).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if "integer string conversion" in str(error):  # a long number: the judge can read it
                 return Plan("python", tests, 1)
@@ -93,7 +94,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
         return Plan("calls", lifted, len(lifted))
     whole, known = ast.Module(statements, []), ast.Module([], [])
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
-        known = ast.parse(setup)
+        known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
 
