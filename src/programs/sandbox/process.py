@@ -97,7 +97,7 @@ class Sandbox:
         self.control.close()
         os.close(self.null)
         try:
-            server.wait(60)  # it may still remove what programs have left
+            server.wait(600)  # a busy machine takes minutes to remove the folders that programs have left
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
