@@ -19,7 +19,10 @@ POSTED = Path(__file__).resolve().parent / "posted"
 
 def table() -> list[str]:
     """A line for every post: what was found, what diagnose.py says, and whether that is right."""
-    lines = ["| post | steps | what was found | its cause | `diagnose.py` says | |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| post | steps | what the thread found | its cause | `diagnose.py` says | result |",
+        "|---|---|---|---|---|---|",
+    ]
     for post in json.loads((POSTED / "posts.json").read_text(encoding="utf-8")):
         columns = ["--columns", *post["columns"]] if "columns" in post else []
         said = said_of([post["log"], *columns], POSTED)

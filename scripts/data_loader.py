@@ -55,7 +55,7 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     3101-3314  writing            Rows written for each target, and held-out rows
 #     3317-3618  row reader         Rows read from files, globs and the hub, checked and counted
 #     3621-3755  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3758-4005  command            The command line, and what --inspect shows
+#     3758-4008  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -3600,7 +3600,7 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
         limit: stop after this many good rows.
         drop: columns to leave out.
-        dedup: leave out rows whose prompt, answer, tests and completions came before.
+        dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
         encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
 
     Raises:
@@ -3771,7 +3771,10 @@ FLAGS = {  # name: (help, what argparse gets)
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
     "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
     "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
-    "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
+    "dedup": (
+        "leave out rows that repeat an earlier row's prompt, answer, tests and completions",
+        {"action": "store_true"},
+    ),
     "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
     "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
     "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),

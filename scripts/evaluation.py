@@ -83,15 +83,15 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6075-6109  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6112-6287  paired tests        Intervals, paired tests, pass@k
 #     6290-6332  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6335-6495  settings            Settings
-#     6498-6661  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6664-6954  tasks               What a task is; generation, mathematics, code
-#     6957-7100  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7103-7303  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7306-7453  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7456-7735  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7738-7860  models              Models in vLLM, on servers, and none; opening those that were named
-#     7863-8027  run                 Running the tasks, and the command line
+#     6335-6499  settings            Settings
+#     6502-6665  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6668-6958  tasks               What a task is; generation, mathematics, code
+#     6961-7104  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7107-7307  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7310-7457  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7460-7739  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7742-7864  models              Models in vLLM, on servers, and none; opening those that were named
+#     7867-8031  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -6349,7 +6349,9 @@ class Config(BaseConfig):
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file whose first rows are the worked examples (default: --data, less these rows)")
+    fewshot_data: str = setting(
+        "", "file whose first rows are the worked examples (default: --data; these rows are then not evaluated)"
+    )
     chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file with it")
@@ -6366,7 +6368,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -6374,7 +6376,7 @@ class Config(BaseConfig):
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "characters to which tool results are cut", positive=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -6385,12 +6387,14 @@ class Config(BaseConfig):
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
-    precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    precision: str = setting(
+        "auto", "auto: bf16 if the CUDA GPU supports it, else fp32", ["auto", "fp32", "bf16", "fp16"]
+    )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
         32768,
         "tokens per batch, with completions; halved when memory runs out",

@@ -18,7 +18,7 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
                  averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
 
 The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
-that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
+before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
 survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
@@ -69,25 +69,25 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4972-5033  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
 #     5036-5042  losses            The KL to the reference, policy and value losses, and how losses per token become …
 #     5045-5126  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5129-5202  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5205-5223  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5226-5488  memory            The memory that a run will need, from the shape of its networks
-#     5491-5695  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5698-5782  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5785-5904  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5907-5949  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     5952-5984  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     5987-6055  summary           summary.json and the lines at the end of a run
-#     6058-6242  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6245-6264  paired tests      Intervals, paired tests, pass@k
-#     6267-6509  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6512-6630  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6633-6830  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6833-7003  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7006-7127  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7130-7379  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7382-7487  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7490-7734  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     5129-5205  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5208-5226  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5229-5491  memory            The memory that a run will need, from the shape of its networks
+#     5494-5698  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5701-5785  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5788-5907  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5910-5952  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     5955-5987  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5990-6058  summary           summary.json and the lines at the end of a run
+#     6061-6245  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6248-6267  paired tests      Intervals, paired tests, pass@k
+#     6270-6518  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6521-6639  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6642-6839  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6842-7012  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7015-7136  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7139-7388  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7391-7496  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7499-7743  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -5139,7 +5139,7 @@ class RunSettings(BaseConfig):
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template: str = setting("", "FILE with a chat template to use instead of the tokenizer's")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
@@ -5160,7 +5160,7 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
@@ -5168,7 +5168,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
@@ -5194,11 +5194,14 @@ class TrainerSettings(RunSettings):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    hold_out: int = setting(0, "rows of the data kept back for evaluation, in place of --eval_data; whole prompts")
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    hold_out: int = setting(0, "rows of --data to hold out for evaluation, instead of --eval_data; whole prompts")
+    eval_rows: int = setting(512, "held-out prompts in each evaluation, always the same ones (0: all)")
+    allow_overlap: bool = setting(False, "evaluate even if every held-out prompt is also trained on", free=True)
     stop_when: str = setting(
-        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never",
+        "broken: save and stop if diagnose.py calls the run broken at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
     )
 
 
@@ -6286,11 +6289,13 @@ class Config(TrainerSettings):
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
-    environment: str = setting("", "FILE.py:Class for several turns, whose methods are tools or which replies")
+    environment: str = setting("", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies")
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt plus max_turns answers)"
+    )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
@@ -6298,8 +6303,12 @@ class Config(TrainerSettings):
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M, else 8)", free=True)
-    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M, else 8)", free=True)
+    per_device_train_batch_size: int = setting(
+        0, "completions per forward pass (0: 128 below 50M parameters, else 8)", free=True
+    )
+    gradient_accumulation_steps: int = setting(
+        0, "forward passes per step (0: 1 below 50M parameters, else 8)", free=True
+    )
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
     max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
@@ -6309,7 +6318,7 @@ class Config(TrainerSettings):
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
-    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
+    vllm_enable_sleep_mode: bool = setting(False, "vLLM releases its memory during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
     loss_type: str = setting(
@@ -6325,7 +6334,7 @@ class Config(TrainerSettings):
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
-    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
+    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all steps")
     optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory

@@ -5,11 +5,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0"]  # all but pyyaml for --check
 # ///
-"""Make an old TRL script or verl job run on today's packages, as the same run.
+"""Make an old TRL script or verl job do the same run on today's packages.
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today is at the top.
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today is at the top.
 Without --from, the version comes from a pin, or from the names that the file uses.
 
 Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
@@ -19,7 +19,7 @@ Deliberately left out: main modules of verl's recipes, which it names; values th
     python scripts/migrate.py run.sh --from verl==0.3 --out new.sh              # a job, or its YAML
     python scripts/migrate.py grpo.yaml --from trl==0.14 --out new.yaml         # settings of TRL's command line
 
-Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
+Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
@@ -4729,7 +4729,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", help="the new file; without it only the table is shown")
     parser.add_argument("--config_class", "--config-class", help="class of a YAML file: GRPOConfig, SFTConfig, …")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
-    parser.add_argument("--check", action="store_true", help="run one step of the new script, on a cut of its model")
+    parser.add_argument("--check", action="store_true", help="run one step of the new script, with a cut-down model")
     parser.add_argument("--model", help="--check: a folder or hub id instead of the script's model")
     parser.add_argument("--data", help="--check: a file of rows instead of the script's data set")
     return parser.parse_args(argv)

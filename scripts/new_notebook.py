@@ -35,7 +35,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       249-277  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       280-431  user code     What a reward gets: texts, copies of the columns, and a process state of its own
 #       434-536  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       539-788  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       539-792  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -754,9 +754,13 @@ def notebook_parser() -> argparse.ArgumentParser:
             "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded ones)",
         },
         "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
-        "precision": {"choices": ["auto", "fp32", "bf16"], "default": "auto", "help": "auto: bf16 where the GPU can"},
+        "precision": {
+            "choices": ["auto", "fp32", "bf16"],
+            "default": "auto",
+            "help": "auto: bf16 if the GPU supports it",
+        },
         "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
-        "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "both arms run once with each"},
+        "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "seeds; both arms run once with each"},
         "steps": {"type": int, "default": 0, "help": "steps of each run (default: the template's)"},
         "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
         "force": {"action": "store_true", "help": "write over an existing file"},

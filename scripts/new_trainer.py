@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "peft"]
 # ///
-"""Write a training script of your own from a page of templates/, check it with your model, train with it: one command.
+"""Write your own training script from a page of templates/, check it with your model and train with it: one command.
 
     python scripts/new_trainer.py grpo my_grpo.py --model M --data train.jsonl --eval_data test.jsonl \\
         --reward my.py:reward --minutes 2 --out runs/mine
@@ -15,16 +15,16 @@ transformers, whose defaults are the settings that you give, such as `--clip_eps
 independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
 --minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
-KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change of templates/changes/, such as `--change token_mean`. A flag that only a change has makes that change too:
-`--kl_coef 0.04` (grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and
-`--metrics_file metrics.jsonl`, a second log of the updates alone, whose names `--metric_names reward=reward/mean,…`
-sets. --list prints all. --inline also copies the file of the reward or environment into FILE.
---advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function by yours and copy the text of
-its file; ppo_train.py takes the same. selfcheck does not require such advantages to sum to 0 in a group, nor such a
+KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment instead of --reward). --change makes
+a change of templates/changes/, such as `--change token_mean`. If a flag belongs to a change, giving the flag makes the
+change: `--kl_coef 0.04` (grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and
+`--metrics_file metrics.jsonl`, a second log, only of updates; `--metric_names reward=reward/mean,…` names its metrics.
+--list prints all. --inline also copies the file of the reward or environment into FILE.
+--advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function with yours and copy the text of
+its file; ppo_train.py has the same flags. selfcheck does not require such advantages to sum to 0 in a group, nor such a
 loss to clip. A loss that by design lacks the policy gradient at ratio 1 needs `--leave_out advantages_detached`.
 
-stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
+stdout has one JSON object: what was written and changed, the line of each function, how many checks passed, how to
 repeat the run, how many held-out prompts also occur in training, the accuracy before and after (for conversations the
 mean return, and that of the logged ones by number of answers), diagnose.py's verdict, whether the saved model loads,
 and by how much its weights differ from the start's. `prove.py OUT` measures the accuracy again, by transformers' own

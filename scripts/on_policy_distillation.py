@@ -7,7 +7,7 @@
 #   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""On-policy distillation: the student samples, a teacher scores the student's own tokens, the student moves to it.
+"""On-policy distillation: the student samples, a teacher scores the student's tokens, and the student moves towards it.
 
 With S and T the student's and the teacher's distribution of the next token (Agarwal 2024, arXiv 2306.13649, eq. 1):
 
@@ -72,25 +72,25 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     5818-5893  losses            The KL to the reference, policy and value losses, and how losses per token become …
 #     5896-5977  idle settings     Settings without effect in a configuration: named at the start, with what would …
 #     5980-6036  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6039-6195  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6198-6362  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6365-6688  memory            The memory that a run will need, from the shape of its networks
-#     6691-6917  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6920-7004  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7007-7126  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7129-7237  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7240-7282  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7285-7317  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7320-7388  summary           summary.json and the lines at the end of a run
-#     7391-7754  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7757-7856  paired tests      Intervals, paired tests, pass@k
-#     7859-7946  settings          Settings of the trainer, and contradictions between them
-#     7949-8125  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8128-8322  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8325-8371  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8374-8457  evaluation        The held-out gap between student and teacher
-#     8460-8612  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8615-8702  run               The memory and the plan of a run, its loop, and the command line
+#     6039-6200  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6203-6367  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6370-6693  memory            The memory that a run will need, from the shape of its networks
+#     6696-6922  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6925-7009  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7012-7131  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7134-7242  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7245-7287  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7290-7322  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7325-7393  summary           summary.json and the lines at the end of a run
+#     7396-7759  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7762-7861  paired tests      Intervals, paired tests, pass@k
+#     7864-7953  settings          Settings of the trainer, and contradictions between them
+#     7956-8132  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8135-8329  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8332-8378  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8381-8464  evaluation        The held-out gap between student and teacher
+#     8467-8619  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8622-8709  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -6049,7 +6049,7 @@ class RunSettings(BaseConfig):
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template: str = setting("", "FILE with a chat template to use instead of the tokenizer's")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
@@ -6070,7 +6070,7 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
@@ -6078,7 +6078,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
@@ -6104,11 +6104,14 @@ class TrainerSettings(RunSettings):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    hold_out: int = setting(0, "rows of the data kept back for evaluation, in place of --eval_data; whole prompts")
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    hold_out: int = setting(0, "rows of --data to hold out for evaluation, instead of --eval_data; whole prompts")
+    eval_rows: int = setting(512, "held-out prompts in each evaluation, always the same ones (0: all)")
+    allow_overlap: bool = setting(False, "evaluate even if every held-out prompt is also trained on", free=True)
     stop_when: str = setting(
-        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never",
+        "broken: save and stop if diagnose.py calls the run broken at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
     )
 
 
@@ -6133,17 +6136,17 @@ class RolloutSettings(TrainerSettings):
     # model and data
     score_while_sampling: str = setting(
         "samples",
-        "call slow rewards while others are sampled; samples: those that score each alone; groups: all, by group",
+        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
         ["never", "samples", "groups"],
     )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(True, "hf runs equal prompts once, and of a turn only its new part", free=True)
+    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
     )
@@ -6163,7 +6166,9 @@ class RolloutSettings(TrainerSettings):
     lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters at tiny gradients", positive=True)
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters if gradients are tiny", positive=True
+    )
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
@@ -6175,7 +6180,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "to save time, networks run a group's prompt once and no pads, and hf stores it once", free=True
+        True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -6190,7 +6195,7 @@ class RolloutSettings(TrainerSettings):
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    sample_tokens: bool = setting(True, "write each token's log-prob and advantage to samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 
@@ -7879,11 +7884,13 @@ class Config(RolloutSettings):
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
-    kl_top_k: int = setting(0, "tokens that a divergence compares singly, the rest as one (0: whole vocabulary)")
-    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_top_k: int = setting(
+        0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
+    )
+    top_k_of: str = setting("teacher", "whose likeliest tokens --kl_top_k takes", ["teacher", "student"])
     kl_coef: float = setting(1.0, "weight of the divergence")
     discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0: rewards are only measured")
     advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
     advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation; 1e-6 as in verl, TRL has 1e-4")

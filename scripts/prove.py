@@ -52,8 +52,8 @@ environment's conversations: its answers are scripted, and neither TRL nor verl 
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is false, too, where
-what matters most could not be measured.
+Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is also false if
+the most important figure could not be measured.
 """
 
 # Contents
@@ -5461,7 +5461,7 @@ def make_parser() -> argparse.ArgumentParser:
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
-    parser.add_argument("--rows", type=int, metavar="N", help="most held-out rows of a run (default: 256)")
+    parser.add_argument("--rows", type=int, metavar="N", help="limit on held-out rows of a run (default: 256)")
     return parser
 
 

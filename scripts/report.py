@@ -5,10 +5,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
-"""Make one HTML page of a run, or of several beside one another: outcome, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings, time.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
-log), or a folder or results.json of evaluation.py. The page is one file without a network: mail it, open it from disk.
+log), or a folder or results.json of evaluation.py. The page is one file and needs no network: mail it or
+open it from disk.
 
     top          without JavaScript: held-out figure before and after with its interval, best step, samples and seconds,
                  what diagnose.py finds with cause and remedy, and what differs between the runs
@@ -31,33 +32,33 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        87-118  messages            Errors that a user can fix, each with its exit code, and messages on stderr
-#       121-258  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       261-289  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       292-366  extracts            Extract the part of a Python file that some of its names need
-#       369-380  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       383-535  paired tests        Intervals, paired tests, pass@k
-#       538-580  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#       583-682  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#       685-975  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
-#      978-1217  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1220-1421  sample texts        Samples as causes read them: text, score, gold, the stated answer and its pay
-#     1424-1636  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1639-1948  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1951-2153  run folder          A run from its folder: the log, and settings, samples, data and rewards beside …
-#     2156-2208  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2211-2381  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2384-2607  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2610-2868  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2871-3054  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
-#     3057-3312  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3315-3487  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
-#     3490-3577  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3580-3735  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3738-4240  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4243-4344  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4347-5441  page                The page
-#     5444-5507  command             The command line
+#        88-119  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       122-259  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       262-290  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       293-367  extracts            Extract the part of a Python file that some of its names need
+#       370-381  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       384-536  paired tests        Intervals, paired tests, pass@k
+#       539-581  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#       584-683  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#       686-976  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
+#      979-1218  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1221-1422  sample texts        Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1425-1637  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1640-1949  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1952-2154  run folder          A run from its folder: the log, and settings, samples, data and rewards beside …
+#     2157-2209  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2212-2382  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2385-2608  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2611-2869  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2872-3055  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
+#     3058-3313  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3316-3488  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
+#     3491-3578  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3581-3736  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3739-4241  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4244-4345  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4348-5442  page                The page
+#     5445-5508  command             The command line
 
 import argparse
 import ast
@@ -3741,7 +3742,7 @@ GLOSSARY = """\
 {
  "reward/mean": {
   "group": "Reward",
-  "meaning": "mean score of the step's completions to which a reward applies: the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
+  "meaning": "mean score of the step's completions, without those to which no reward applies. The score is the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
   "healthy": "rises",
   "warning": "flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce"
  },
@@ -3753,13 +3754,13 @@ GLOSSARY = """\
  },
  "reward/zero_std_frac": {
   "group": "Reward",
-  "meaning": "with groups: share of those sampled, replaced ones included, whose completions all score the same before penalties and KL (gdpo: in every reward), so that they teach nothing; they cost no forward pass if they cannot change the gradient",
+  "meaning": "with groups: share of sampled groups, replaced ones included, whose completions all score the same before penalties and KL (gdpo: in every reward). They give no signal; if they cannot change the gradient, they cost no forward pass",
   "healthy": "well below 1",
-  "warning": "near 1: the prompts are too hard or too easy, the step is wasted; other prompts, a larger group_size, or a finer reward. At pass rate p and group size G, p^G + (1 − p)^G is to be expected. TRL's own frac_reward_zero_std reads lower: rounding hides equal scores from it"
+  "warning": "near 1: the prompts are too hard or too easy, and the step is wasted; other prompts, a larger group_size, or a finer reward. At pass rate p and group size G, expect p^G + (1 − p)^G. TRL's own frac_reward_zero_std is lower, because rounding hides some equal scores from it"
  },
  "reward/<function>": {
   "group": "Reward",
-  "meaning": "unweighted mean of one reward function over the completions where it is not None; absent where it is None for all",
+  "meaning": "unweighted mean of one reward function over the completions for which it is not None; absent if it is None for all",
   "healthy": "rises",
   "warning": "one rises while another falls: change their weights"
  },
@@ -3789,25 +3790,25 @@ GLOSSARY = """\
  },
  "kl/approx": {
   "group": "KL",
-  "meaning": "KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates, each measured just before it is applied",
+  "meaning": "KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates; each value is measured just before its update is applied",
   "healthy": "small; 0 with one update per step",
   "warning": "rising over steps: a lower lr or fewer ppo_epochs; target_kl ends such a step"
  },
  "policy/loss": {
   "group": "Policy",
   "meaning": "the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates",
-  "healthy": "its size means nothing: at ratio 1 PPO's is minus the mean advantage, and whitening makes that 0",
+  "healthy": "its size means nothing: at ratio 1 the loss of PPO is minus the mean advantage, and whitening makes that 0",
   "warning": "not finite"
  },
  "policy/clip_frac": {
   "group": "Policy",
-  "meaning": "share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was chosen)",
+  "meaning": "share of trained tokens whose loss a bound changed (clip_cov, kl_cov: share of chosen tokens)",
   "healthy": "0 with one update per step, which is normal; else a few per cent",
   "warning": "near 1: updates far too large"
  },
  "policy/entropy": {
   "group": "Policy",
-  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that train; without a critic these are the groups of unequal score",
+  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that are trained on; without a critic these are the groups of unequal score",
   "healthy": "changes slowly",
   "warning": "sudden rise or collapse"
  },
@@ -3819,7 +3820,7 @@ GLOSSARY = """\
  },
  "policy/lost_mass": {
   "group": "Policy",
-  "meaning": "distillation, only where the student has more rows than its tokenizer has tokens: its probability on these rows; they are left out of sampling and loss here",
+  "meaning": "distillation, only if the student's embedding has more rows than its tokenizer has tokens: the probability of these rows, which our trainers leave out of sampling and loss",
   "healthy": "below 1e-3",
   "warning": "high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings"
  },
@@ -3832,14 +3833,14 @@ GLOSSARY = """\
  "policy/ratio_max": {
   "group": "Policy",
   "meaning": "largest ratio of new to old probability of any response token in the step",
-  "healthy": "exactly 1 with one update per step; above 1 else, for rare tokens well above",
-  "warning": "far from 1 at a step's first update: a bug; run scripts/selfcheck.py; TRL warns at 2.0 or 0.1 for the mean ratio"
+  "healthy": "exactly 1 with one update per step; otherwise above 1, and well above 1 for rare tokens",
+  "warning": "far from 1 at a step's first update: a bug; run scripts/selfcheck.py. TRL warns if the mean ratio is above 2.0 or below 0.1"
  },
  "mismatch/weight_mean": {
   "group": "Sampler and trainer",
   "meaning": "mean of w, before any bound, over the tokens of rows that can change the gradient",
-  "healthy": "1 up to rounding with rollout_engine hf; 0.5 to 2 else",
-  "warning": "outside: sampler and trainer do not agree; precision, template or stale weights"
+  "healthy": "1 up to rounding with rollout_engine hf; otherwise 0.5 to 2",
+  "warning": "outside: sampler and trainer disagree: precision, template or stale weights"
  },
  "mismatch/kl": {
   "group": "Sampler and trainer",
@@ -3849,7 +3850,7 @@ GLOSSARY = """\
  },
  "mismatch/cut_frac": {
   "group": "Sampler and trainer",
-  "meaning": "share of trained tokens whose w was cut or set to 0 by mismatch; 0 where nothing is corrected",
+  "meaning": "share of trained tokens whose w mismatch bounded or set to 0; 0 if nothing is corrected",
   "healthy": "a few per cent at most",
   "warning": "rising: the engines drift apart; seq_mask with long completions drops many, as its w is a product over tokens"
  },
@@ -3857,23 +3858,23 @@ GLOSSARY = """\
   "group": "Value",
   "meaning": "half the clipped squared error of the value against the return, per response token, in units of reward squared",
   "healthy": "falls, then follows the spread of returns",
-  "warning": "grows while reward stands: a lower critic_lr"
+  "warning": "grows while the reward does not change: a lower critic_lr"
  },
  "value/explained_variance": {
   "group": "Value",
-  "meaning": "1 − Var[return − value] / Var[return] over the tokens that train, with the values from before the update",
+  "meaning": "1 − Var[return − value] / Var[return] over the trained tokens, with the values from before the update",
   "healthy": "0 at step 1 (the value head starts at 0), then toward 1",
   "warning": "near 0 or below it after the first steps: the critic is no better than a constant; more minibatches, critic_warmup_steps, another critic_lr. Near 0 is normal once nearly all completions score alike, or if answers are wrong by chance"
  },
  "rollout/length_mean": {
   "group": "Rollout",
-  "meaning": "sampled tokens per completion, end token included; of a conversation those of all its answers, without tools' results and replies",
+  "meaning": "sampled tokens per completion, end token included; in a conversation the tokens of all answers, without tool results and replies",
   "healthy": "moves slowly",
   "warning": "grows to max_new_tokens, or collapses to a few tokens: read samples.jsonl"
  },
  "rollout/truncated_frac": {
   "group": "Rollout",
-  "meaning": "share of completions that hit max_new_tokens without an end token; of conversations with such an answer",
+  "meaning": "share of completions that reached max_new_tokens without an end token; with an environment, share of conversations with such an answer",
   "healthy": "low",
   "warning": "rising: a higher max_new_tokens or missing_eos_penalty"
  },
@@ -3881,7 +3882,7 @@ GLOSSARY = """\
   "group": "Rollout",
   "meaning": "with an environment: answers per conversation",
   "healthy": "as many as the task needs",
-  "warning": "1 from the start: no call is read, or the first answer ends it; always max_turns: see rollout/limit_frac"
+  "warning": "1 from the start: no call is recognised, or the first answer ends the conversation; always max_turns: see rollout/limit_frac"
  },
  "rollout/limit_frac": {
   "group": "Rollout",
@@ -3897,13 +3898,13 @@ GLOSSARY = """\
  },
  "rollout/rounds": {
   "group": "Rollout",
-  "meaning": "with dynamic_sampling: rounds in which they were sampled",
+  "meaning": "with dynamic_sampling: rounds in which these completions were sampled",
   "healthy": "1 or 2",
   "warning": "1 + max_refills: a higher max_oversampling, or other prompts"
  },
  "rollout/unused": {
   "group": "Rollout",
-  "meaning": "with dynamic_sampling: those of groups that differ, but that the batch had no place for",
+  "meaning": "with dynamic_sampling: completions of groups with a signal for which the batch had no room",
   "healthy": "0 without max_oversampling, else small beside batch_size",
   "warning": "a large share: a lower max_oversampling"
  },
@@ -3915,8 +3916,8 @@ GLOSSARY = """\
  },
  "rollout/logprob_gap_max": {
   "group": "Rollout",
-  "meaning": "largest difference between the sampler's and the trainer's log-prob of a token, nats; absent where a step has one update and no reference",
-  "healthy": "rounding: below 1e-4 in fp32; with NeMo-RL's limit of 1.02 for the mean probability ratio, 0.02 on average in bf16",
+  "meaning": "largest difference between the sampler's and the trainer's log-prob of a token, nats; absent if a step has one update and no reference",
+  "healthy": "rounding: below 1e-4 in fp32; in bf16 0.02 on average, from NeMo-RL's limit of 1.02 for the mean probability ratio",
   "warning": "large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05"
  },
  "prompts/seen_frac": {
@@ -3933,9 +3934,9 @@ GLOSSARY = """\
  },
  "prompts/within_frac": {
   "group": "Prompts",
-  "meaning": "share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones",
-  "healthy": "the larger, the more the data teach",
-  "warning": "near 0 with all seen: nothing is left to learn here, or nothing can be"
+  "meaning": "share from LOW to HIGH: these prompts, and unseen ones, are drawn whenever their turn comes",
+  "healthy": "large: most of the data give a signal",
+  "warning": "near 0 once all are seen: nothing is left to learn from these prompts, or they are too hard"
  },
  "prompts/above_frac": {
   "group": "Prompts",
@@ -3945,19 +3946,19 @@ GLOSSARY = """\
  },
  "tool/calls_mean": {
   "group": "Tools",
-  "meaning": "tool calls per conversation, those that cannot be read or made included",
+  "meaning": "tool calls per conversation, including calls that cannot be parsed or executed",
   "healthy": "leaves 0 where tools help",
   "warning": "0: the model does not know the form of calls; read pieces in samples.jsonl"
  },
  "tool/failure_frac": {
   "group": "Tools",
-  "meaning": "share of calls that ended in an error: not readable, no such tool, an exception, or no answer in tool_timeout",
+  "meaning": "share of calls that ended in an error: the call cannot be parsed, there is no such tool, an exception, or no answer within tool_timeout",
   "healthy": "falls",
   "warning": "stays near 1: another tool_format, or a broken tool"
  },
  "tool/seconds": {
   "group": "Tools",
-  "meaning": "seconds in tools and replies per conversation; those of a batch run side by side, so a step waits less than the sum",
+  "meaning": "seconds in tools and replies per conversation; those of a batch run in parallel, so a step waits less than the sum",
   "healthy": "small beside time/rollout",
   "warning": "near tool_timeout: a tool hangs"
  },
@@ -3971,11 +3972,11 @@ GLOSSARY = """\
   "group": "Optimization",
   "meaning": "L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up",
   "healthy": "steady",
-  "warning": "always far above max_grad_norm: every update is clipped, a lower lr"
+  "warning": "always far above max_grad_norm: every update is clipped; a lower lr"
  },
  "optim/critic_grad_norm": {
   "group": "Optimization",
-  "meaning": "the same of the critic",
+  "meaning": "the same for the critic",
   "healthy": "steady",
   "warning": "as above, with critic_lr"
  },
@@ -3987,8 +3988,8 @@ GLOSSARY = """\
  },
  "optim/skipped_updates": {
   "group": "Optimization",
-  "meaning": "updates of this step left out because a gradient was not finite",
-  "healthy": "0; in fp16 now and then, while the loss scale settles",
+  "meaning": "updates of this step that were skipped because a gradient was not finite",
+  "healthy": "0; in fp16 occasionally, while the loss scale settles",
   "warning": "several in a row: max_bad_updates of them end the run"
  },
  "time/rollout": {
@@ -4005,15 +4006,15 @@ GLOSSARY = """\
  },
  "time/teacher": {
   "group": "Time",
-  "meaning": "distillation: seconds of asking server teachers",
-  "healthy": "small beside time/rollout",
+  "meaning": "distillation: seconds spent waiting for a teacher's server",
+  "healthy": "small compared with time/rollout",
   "warning": "the server is the bottleneck"
  },
  "time/reward": {
   "group": "Time",
-  "meaning": "seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted",
+  "meaning": "seconds in the reward functions after sampling has ended; time hidden by score_while_sampling is not counted",
   "healthy": "small",
-  "warning": "beside time/rollout: make the functions async, or cheaper"
+  "warning": "close to time/rollout: make the functions async, or cheaper"
  },
  "time/update": {
   "group": "Time",
@@ -4023,19 +4024,19 @@ GLOSSARY = """\
  },
  "memory/gpu_peak_gib": {
   "group": "Memory",
-  "meaning": "the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached blocks not counted; vLLM's share of the GPU is partly outside of it",
-  "healthy": "steady; moves with the completions' lengths",
-  "warning": "rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph"
+  "meaning": "peak GPU memory of PyTorch's tensors during the step (without the evaluation that follows it), cached blocks not counted; it covers vLLM's memory only in part",
+  "healthy": "steady; follows the lengths of completions",
+  "warning": "rises step by step while lengths do not: something keeps tensors, such as a metric with its graph"
  },
  "memory/process_gib": {
   "group": "Memory",
   "meaning": "resident memory of the process at the end of the step, on Linux",
   "healthy": "rises over the first steps, then steady",
-  "warning": "rises in even steps: a reward function or an environment that keeps what it saw"
+  "warning": "rises step by step: a reward function or an environment that keeps its inputs"
  },
  "eval/accuracy": {
   "group": "Held-out evaluation",
-  "meaning": "share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it has one",
+  "meaning": "share of rows with full marks, 1 or more, from the first reward function, or from the environment's get_reward if it has one",
   "healthy": "rises with reward/mean",
   "warning": "reward/mean rises and this does not: the reward is gamed, or the model memorizes the training prompts"
  },
@@ -4059,13 +4060,13 @@ GLOSSARY = """\
  },
  "eval/rows": {
   "group": "Held-out evaluation",
-  "meaning": "rows evaluated, which the interval of eval/accuracy comes from",
+  "meaning": "number of rows evaluated, from which the interval of eval/accuracy is computed",
   "healthy": "several hundred",
   "warning": "few: 30 rows leave ± 0.17 around one half"
  },
  "eval/trained_rows": {
   "group": "Held-out evaluation",
-  "meaning": "rows evaluated whose prompt also trains, in another case or spacing too; absent where there are none",
+  "meaning": "evaluated rows whose prompt is also trained on, even in another case or spacing; absent if there are none",
   "healthy": "absent",
   "warning": "present: the accuracy is inflated"
  },
@@ -4095,7 +4096,7 @@ GLOSSARY = """\
  },
  "eval/reverse_kl": {
   "group": "Held-out evaluation",
-  "meaning": "distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt (of the one-page trainer: one), the same draws each time; k3 with servers",
+  "meaning": "distillation: KL(student ‖ teacher) per token on the student's own samples of the held-out prompts, with the same random draws each time; --eval_samples per prompt (one in the one-page trainer); k3 with servers",
   "healthy": "falls",
   "warning": "flat while kl/teacher falls: too few prompts"
  },
@@ -4113,25 +4114,25 @@ GLOSSARY = """\
  },
  "eval/reverse_kl_top": {
   "group": "Held-out evaluation",
-  "meaning": "distillation: share of it that the largest completion carries, from 8 completions on",
+  "meaning": "distillation: share of eval/reverse_kl that comes from the completion with the largest KL; from 8 completions on",
   "healthy": "small",
-  "warning": "above 1/3: the mean is about that one; --eval_samples 4"
+  "warning": "above 1/3: the mean mostly describes that completion; --eval_samples 4"
  },
  "eval/entropy": {
   "group": "Held-out evaluation",
-  "meaning": "distillation: entropy of the student there",
+  "meaning": "distillation: entropy of the student on these samples",
   "healthy": "changes slowly",
   "warning": "collapse"
  },
  "eval/teacher_entropy": {
   "group": "Held-out evaluation",
-  "meaning": "distillation: entropy of the teacher there",
+  "meaning": "distillation: entropy of the teacher on these samples",
   "healthy": "",
   "warning": ""
  },
  "eval/overlap": {
   "group": "Held-out evaluation",
-  "meaning": "distillation: as policy/overlap, there",
+  "meaning": "distillation: as policy/overlap, on these samples",
   "healthy": "high, or rising",
   "warning": "low and flat"
  }

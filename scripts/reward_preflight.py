@@ -102,7 +102,7 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     7143-7343  environment preflight  The checks of an environment and the verdict
 #     7346-7411  report                 Printed reports and --list
 #     7414-7493  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7496-7614  command                The command line
+#     7496-7620  command                The command line
 
 import argparse
 import ast
@@ -7513,11 +7513,17 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, w
     "tool_timeout": ("seconds for an answer's tool calls, or for a reply", "S", 30.0, (0.01, 1e6), ("environment",)),
     "samples_per_prompt": ("completions that --model samples of each prompt", "N", 16, (1, 1e6), SAMPLED),
     "temperature": ("temperature of --model's samples, as in the run", "T", 1.0, (1e-3, 1e3), SAMPLED),
-    "precision": ("precision of --model, as in the run; auto: bf16 if the GPU can", None, "auto", PRECISIONS, SAMPLED),
+    "precision": (
+        "precision of --model, as in the run; auto: bf16 if the GPU supports it",
+        None,
+        "auto",
+        PRECISIONS,
+        SAMPLED,
+    ),
     "max_prompt_tokens": ("--model leaves out longer prompts", "N", 512, (1, 1e7), SAMPLED),
     "pass_low": ("pass rate below which RL has too little to reinforce", "SHARE", 0.1, (0, 1), SAMPLED),
     "pass_high": ("pass rate above which RL has little left to learn", "SHARE", 0.9, (0, 1), SAMPLED),
-    "chat_template": ("FILE with a chat template for --model, in place of its own", "FILE", "", None, SAMPLED),
+    "chat_template": ("FILE with a chat template to use instead of --model's", "FILE", "", None, SAMPLED),
     "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
     "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }

@@ -2833,7 +2833,7 @@ def command_flags() -> argparse.ArgumentParser:
     parser.add_argument("--report", action="store_true", help="print the layers of isolation that this machine offers")
     parser.add_argument("--code", help="file with one program")
     parser.add_argument("--tests", help="its tests: Python source, or .json in one of the forms of run_code")
-    parser.add_argument("--data", help="JSONL file, perhaps .gz, with one program a row")
+    parser.add_argument("--data", help="JSONL file, also .gz, with one program a row")
     parser.add_argument("--code_columns", nargs="+", default=["completion"], help="columns joined to the program")
     parser.add_argument("--tests_column", default="tests", help="column with the tests (default: tests)")
     parser.add_argument("--setup_column", help="column with trusted source that the tests may use")

@@ -7,7 +7,7 @@
 #   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
 # ]
 # ///
-"""Train with verl 0.9.1 by the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
 
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
@@ -78,29 +78,29 @@ failed, 128 + n stopped by signal n.
 #     5159-5240  idle settings     Settings without effect in a configuration: named at the start, with what would …
 #     5243-5288  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
 #     5291-5393  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5396-5663  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5666-5749  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5752-5777  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5780-5969  memory            The memory that a run will need, from the shape of its networks
-#     5972-5979  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5982-6086  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6089-6189  settings          Settings, and hardware by name
-#     6192-6629  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6632-6700  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6703-6784  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6787-6884  data              Rows as verl reads them
-#     6887-6975  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     6978-7225  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7228-7479  overrides         Our settings as verl's overrides
-#     7482-7630  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7633-7727  memory            Memory of one GPU, and sizes that do not divide
-#     7730-7950  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     7953-8093  job folder        The folder of a job: data, rewards, an environment, settings
-#     8096-8205  checks            --check: everything that can be verified before a run
-#     8208-8482  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8485-8706  export            --export: a job as four files that need neither this script nor its bundle
-#     8709-8801  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8804-8851  command           The command line
+#     5396-5666  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5669-5752  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5755-5780  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5783-5972  memory            The memory that a run will need, from the shape of its networks
+#     5975-5982  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5985-6089  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6092-6192  settings          Settings, and hardware by name
+#     6195-6632  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6635-6703  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6706-6787  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6790-6887  data              Rows as verl reads them
+#     6890-6978  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     6981-7228  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7231-7482  overrides         Our settings as verl's overrides
+#     7485-7633  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7636-7730  memory            Memory of one GPU, and sizes that do not divide
+#     7733-7953  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     7956-8096  job folder        The folder of a job: data, rewards, an environment, settings
+#     8099-8208  checks            --check: everything that can be verified before a run
+#     8211-8485  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8488-8709  export            --export: a job as four files that need neither this script nor its bundle
+#     8712-8804  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8807-8854  command           The command line
 
 import argparse
 import ast
@@ -5406,7 +5406,7 @@ class RunSettings(BaseConfig):
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template: str = setting("", "FILE with a chat template to use instead of the tokenizer's")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
@@ -5427,7 +5427,7 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
@@ -5435,7 +5435,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
@@ -5461,11 +5461,14 @@ class TrainerSettings(RunSettings):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    hold_out: int = setting(0, "rows of the data kept back for evaluation, in place of --eval_data; whole prompts")
-    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
-    allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
+    hold_out: int = setting(0, "rows of --data to hold out for evaluation, instead of --eval_data; whole prompts")
+    eval_rows: int = setting(512, "held-out prompts in each evaluation, always the same ones (0: all)")
+    allow_overlap: bool = setting(False, "evaluate even if every held-out prompt is also trained on", free=True)
     stop_when: str = setting(
-        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never",
+        "broken: save and stop if diagnose.py calls the run broken at step 3, 10, 30 …",
+        ["never", "broken"],
+        free=True,
     )
 
 
@@ -5490,17 +5493,17 @@ class RolloutSettings(TrainerSettings):
     # model and data
     score_while_sampling: str = setting(
         "samples",
-        "call slow rewards while others are sampled; samples: those that score each alone; groups: all, by group",
+        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
         ["never", "samples", "groups"],
     )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(True, "hf runs equal prompts once, and of a turn only its new part", free=True)
+    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
     )
@@ -5520,7 +5523,9 @@ class RolloutSettings(TrainerSettings):
     lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters at tiny gradients", positive=True)
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters if gradients are tiny", positive=True
+    )
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
@@ -5532,7 +5537,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "to save time, networks run a group's prompt once and no pads, and hf stores it once", free=True
+        True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -5547,7 +5552,7 @@ class RolloutSettings(TrainerSettings):
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
-    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
+    sample_tokens: bool = setting(True, "write each token's log-prob and advantage to samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 
@@ -5570,14 +5575,14 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "token limit of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -5585,13 +5590,13 @@ class PolicySettings(RolloutSettings):
     )
     turn_baseline: str = setting(
         "conversation",
-        "group estimators compare whole conversations, or each turn with the group's others that reached it",
+        "group estimators compare whole conversations, or each turn with the others of its group that reached it",
         ["conversation", "turn"],
     )
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset for the settings below that you leave out", lambda: list(PRESETS))
+    algorithm: str = setting("ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
@@ -5600,7 +5605,7 @@ class PolicySettings(RolloutSettings):
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
-        "k3_ratio in the loss and k1 in the reward are exact; of the others, see references/rl_algorithms.md",
+        "exact: k3_ratio in the loss, k1 in the reward; for the others see references/rl_algorithms.md",
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
@@ -5610,7 +5615,7 @@ class PolicySettings(RolloutSettings):
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
     keep_between: list[str] = setting(
         [],
         "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
@@ -5629,12 +5634,10 @@ class PolicySettings(RolloutSettings):
     whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
     clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
     clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(
-        None, "largest ratio that counts where the advantage is negative; dppo: everywhere (0: off)"
-    )
+    dual_clip: float = setting(None, "bound on the ratio if the advantage is negative; dppo: always (0: off)")
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
     sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for other advantages", positive=True)
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that the loss treats")
     cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
     cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
@@ -6120,7 +6123,7 @@ class Config(PolicySettings):
     nodes: int = setting(1, "number of machines")
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
-    cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
+    cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
@@ -6136,14 +6139,14 @@ class Config(PolicySettings):
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; what is lost is reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
-    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
+    ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
-    run: bool = setting(False, "train on this machine, in a Ray of its own")
+    run: bool = setting(False, "train on this machine, in its own Ray")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 

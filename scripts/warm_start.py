@@ -82,12 +82,12 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     6167-6286  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     6289-6307  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     6310-6316  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6319-6432  settings          Settings of the warm start, and contradictions between them
-#     6435-6541  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6544-6709  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6712-6923  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6926-7062  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7065-7307  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     6319-6434  settings          Settings of the warm start, and contradictions between them
+#     6437-6543  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6546-6711  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6714-6925  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6928-7064  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7067-7309  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -5631,7 +5631,7 @@ class RunSettings(BaseConfig):
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template: str = setting("", "FILE with a chat template to use instead of the tokenizer's")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
@@ -5652,7 +5652,7 @@ class RunSettings(BaseConfig):
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision; auto: bf16 if the CUDA GPU can, else fp32; trained weights stay fp32",
+        "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
     attn_implementation: str = setting(
@@ -5660,7 +5660,7 @@ class RunSettings(BaseConfig):
     )
     lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
@@ -6337,22 +6337,24 @@ class Config(RunSettings):
     self: bool = setting(False, "train on the model's own samples that pass")
     teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
-    sample_temperature: float = setting(1.0, "temperature of these; a higher one finds rare solutions", positive=True)
+    sample_temperature: float = setting(
+        1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
+    )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_per_prompt: int = setting(4, "most solutions kept per prompt in a round", positive=True)
+    max_per_prompt: int = setting(4, "limit on solutions kept per prompt in a round", positive=True)
     min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
-    max_draws: int = setting(4, "most times that a round samples prompts_per_round prompts", positive=True, free=True)
+    max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
-    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
+    rounds: int = setting(5, "limit on rounds of solutions and training", positive=True, free=True)
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
-    pass_low: float = setting(0.1, "least held-out pass rate at which RL can begin")
+    pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
-    pass_score: float = setting(1.0, "least score of the first reward with which a completion passes", positive=True)
-    min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
-    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
+    min_format: float = setting(0.8, "lowest share of completions that end, and that pass a reward named …format…")
+    min_entropy: float = setting(0.005, "lowest entropy of held-out samples, in nats per token")
     min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
-    eval_samples: int = setting(16, "completions of each", positive=True)
+    eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
@@ -6375,7 +6377,7 @@ class Config(RunSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
-    resume: bool = setting(False, "continue in output_dir with what was sampled and trained there", free=True)
+    resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 

@@ -33,11 +33,11 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str = ""  # measured only; FILE.py:f, f(prompt, completion, answer) -> float, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: KL to the teacher and, by the reward, share of scores >= 1, before and after
-    allow_overlap: bool = False  # evaluate though all held-out prompts train
-    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
+    allow_overlap: bool = False  # evaluate even if every held-out prompt is also trained on
+    out: str = "out"  # folder for model, metrics, samples, result.json (with eval_data); an earlier run moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
-    steps: int = 60  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
+    steps: int = 60  # each is one rollout and one update
+    minutes: float = math.inf  # time for all, saving and evaluation included; Ctrl-C or SIGTERM ends it early
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
     micro_batch: int = 16  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out

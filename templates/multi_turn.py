@@ -34,14 +34,14 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
-    allow_overlap: bool = False  # evaluate though all held-out prompts train
-    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
-    steps: int = 60  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
+    allow_overlap: bool = False  # evaluate even if every held-out prompt is also trained on
+    out: str = "out"  # folder for model, metrics, samples, result.json (with eval_data); an earlier run moves to out.1
+    steps: int = 60  # each is one rollout and one update
+    minutes: float = math.inf  # time for all, saving and evaluation included; Ctrl-C or SIGTERM ends it early
     seed: int = 0
     prompts: int = 16  # a step
     group_size: int = 8  # conversations from each prompt
-    epochs: int = 1  # passes over each batch; from the second update on the clip acts
+    epochs: int = 1  # passes over each batch; the clip acts from the second update on
     minibatches: int = 1  # optimizer steps in each pass
     micro_batch: int = 16  # rows in one pass, which has 1024 tokens at most or one row: lower it if memory runs out
     max_turns: int = 4  # answers in a conversation

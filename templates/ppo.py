@@ -35,11 +35,11 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str  # FILE.py:f, f(prompt, completion, answer) -> float with columns by name, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
-    allow_overlap: bool = False  # evaluate though all held-out prompts train
-    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
+    allow_overlap: bool = False  # evaluate even if every held-out prompt is also trained on
+    out: str = "out"  # folder for model, metrics, samples, result.json (with eval_data); an earlier run moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
-    steps: int = 30  # each one rollout and one update
-    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C or SIGTERM ends at once, the same
+    steps: int = 30  # each is one rollout and one update
+    minutes: float = math.inf  # time for all, saving and evaluation included; Ctrl-C or SIGTERM ends it early
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
     epochs: int = 2  # passes over each batch

@@ -169,7 +169,7 @@ def shown(hits: int, n: int) -> str:
 def figure_table(sets: dict[str, list[Answer]]) -> list[str]:
     """All figures with a limit, a column for each set of runs."""
     columns = {name: tallies(answers) for name, answers in sets.items()}
-    lines = ["| figure | to reach | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    lines = ["| figure | aim | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
     for name in next(iter(columns.values())):
         limit = f"≥ {LIMITS[name]:.2f}" if name in LIMITS else f"≤ {AT_MOST[name]:.2f}"
         lines.append(f"| {name} | {limit} | " + " | ".join(shown(*each[name]) for each in columns.values()) + " |")
@@ -185,7 +185,7 @@ def others(answers: list[Answer], part: str) -> str:
 
 def confusion_table(answers: list[Answer]) -> list[str]:
     """A line for every planted cause and way of planting it."""
-    head = "| planted | runs | first | first two | said in its place | log alone: first | said in its place |"
+    head = "| planted | runs | first | first two | named instead | log alone: first | named instead |"
     lines = [head, "|---" * 7 + "|"]
     groups: dict[tuple, list[Answer]] = {}
     for a in answers:

@@ -73,7 +73,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
     flag("weights", "--from a list: a number for each function", nargs="+", type=float, metavar="W")
     flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
-    flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
+    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace an existing file", action="store_true")
@@ -90,9 +90,9 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
     flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
-    no_fence = "--one_file: a completion without a fence is a program, or has none"
+    no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, choices=["whole", "empty"])
-    stop = "passes_tests: run no further test after a program fails one"
+    stop = "passes_tests: stop testing a program when one test fails"
     flag("stop_at_first_failure", stop, action="store_true", default=None)
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"

@@ -36,7 +36,10 @@ FLAGS = {  # name: (help, what argparse gets)
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
     "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
     "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
-    "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
+    "dedup": (
+        "leave out rows that repeat an earlier row's prompt, answer, tests and completions",
+        {"action": "store_true"},
+    ),
     "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
     "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
     "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),

@@ -306,7 +306,7 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
         limit: stop after this many good rows.
         drop: columns to leave out.
-        dedup: leave out rows whose prompt, answer, tests and completions came before.
+        dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
         encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
 
     Raises:

@@ -3,12 +3,12 @@
 # requires-python = ">=3.11"
 # dependencies = ["pyarrow", "pyyaml"]
 # ///
-"""Read what an RL run left and name the root cause first: evidence, what it explains, what to change, source.
+"""Read the logs of an RL run and name the root cause: evidence, what it explains, what to change, source.
 
 A RUN_OR_FILE is one of
 
     ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
-    templates/*.py and copies     the same, with settings.json in the place of config.json
+    templates/*.py and copies     the same, with settings.json instead of config.json
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
@@ -21,11 +21,11 @@ beside the log, or from those that flags name. Only --rescore runs code of the r
 what was read and what else would decide.
 
 Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only if noise of
-the same scatter and persistence would hardly give them, even as the best stretch of many: each cause is reported in at
-most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). A cause names the source of its thresholds, or
+the same scatter and persistence would rarely produce them, even in the best of many stretches: each cause appears in
+at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). A cause names the source of its thresholds, or
 says "our heuristic". benchmarks/README.md says how often the cause is right.
 
-    groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
+    groups without signal, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 
 Deliberately left out: curves (scripts/report.py draws them), trackers' own files (wandb, tensorboard), crashes and
 out-of-memory errors, which references/troubleshooting.md covers, and judging whether a final score is a good one.

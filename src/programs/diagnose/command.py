@@ -26,9 +26,9 @@ def command_line() -> argparse.ArgumentParser:
     text = "run folder or log, see above; several are read in turn"
     parser.add_argument("runs", nargs="+", metavar="RUN_OR_FILE", help=text)
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")
-    text = "completions per prompt, where the log does not say (default: 0, from the run's settings)"
+    text = "completions per prompt, if the log does not say (default: 0, from the run's settings)"
     parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
-    text = f"this log's names of the figures: {', '.join(FIGURES)} (default: known names)"
+    text = f"names in this log for: {', '.join(FIGURES)} (default: known names)"
     parser.add_argument("--columns", nargs="+", metavar="FIGURE=NAME", default=[], help=text)
     for name, text in (
         ("settings", "file with the run's settings: YAML, JSON, a shell or a Python script, which is not run"),

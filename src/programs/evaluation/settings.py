@@ -27,7 +27,9 @@ class Config(BaseConfig):
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file whose first rows are the worked examples (default: --data, less these rows)")
+    fewshot_data: str = setting(
+        "", "file whose first rows are the worked examples (default: --data; these rows are then not evaluated)"
+    )
     chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file with it")
@@ -44,7 +46,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class for several turns, whose methods are tools or which replies; also a dict {name: class}"
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -52,7 +54,7 @@ class Config(BaseConfig):
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "characters to which tool results are cut", positive=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
@@ -63,12 +65,14 @@ class Config(BaseConfig):
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
-    precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    precision: str = setting(
+        "auto", "auto: bf16 if the CUDA GPU supports it, else fp32", ["auto", "fp32", "bf16", "fp16"]
+    )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)")
+    threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
         32768,
         "tokens per batch, with completions; halved when memory runs out",

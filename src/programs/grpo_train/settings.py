@@ -34,11 +34,13 @@ class Config(TrainerSettings):
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
-    environment: str = setting("", "FILE.py:Class for several turns, whose methods are tools or which replies")
+    environment: str = setting("", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies")
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt plus max_turns answers)"
+    )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "longer tool results are cut, in characters", positive=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
@@ -46,8 +48,12 @@ class Config(TrainerSettings):
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M, else 8)", free=True)
-    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M, else 8)", free=True)
+    per_device_train_batch_size: int = setting(
+        0, "completions per forward pass (0: 128 below 50M parameters, else 8)", free=True
+    )
+    gradient_accumulation_steps: int = setting(
+        0, "forward passes per step (0: 1 below 50M parameters, else 8)", free=True
+    )
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
     max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
@@ -57,7 +63,7 @@ class Config(TrainerSettings):
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
-    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
+    vllm_enable_sleep_mode: bool = setting(False, "vLLM releases its memory during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
     loss_type: str = setting(
@@ -73,7 +79,7 @@ class Config(TrainerSettings):
     # optimization
     learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
-    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
+    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all steps")
     optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory

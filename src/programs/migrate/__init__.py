@@ -3,11 +3,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0"]  # all but pyyaml for --check
 # ///
-"""Make an old TRL script or verl job run on today's packages, as the same run.
+"""Make an old TRL script or verl job do the same run on today's packages.
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equal today is at the top.
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today is at the top.
 Without --from, the version comes from a pin, or from the names that the file uses.
 
 Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
@@ -17,7 +17,7 @@ Deliberately left out: main modules of verl's recipes, which it names; values th
     python scripts/migrate.py run.sh --from verl==0.3 --out new.sh              # a job, or its YAML
     python scripts/migrate.py grpo.yaml --from trl==0.14 --out new.yaml         # settings of TRL's command line
 
-Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
+Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 ROOMS = (

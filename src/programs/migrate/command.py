@@ -40,7 +40,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", help="the new file; without it only the table is shown")
     parser.add_argument("--config_class", "--config-class", help="class of a YAML file: GRPOConfig, SFTConfig, …")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
-    parser.add_argument("--check", action="store_true", help="run one step of the new script, on a cut of its model")
+    parser.add_argument("--check", action="store_true", help="run one step of the new script, with a cut-down model")
     parser.add_argument("--model", help="--check: a folder or hub id instead of the script's model")
     parser.add_argument("--data", help="--check: a file of rows instead of the script's data set")
     return parser.parse_args(argv)

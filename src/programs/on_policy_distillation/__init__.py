@@ -5,7 +5,7 @@
 #   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""On-policy distillation: the student samples, a teacher scores the student's own tokens, the student moves to it.
+"""On-policy distillation: the student samples, a teacher scores the student's tokens, and the student moves towards it.
 
 With S and T the student's and the teacher's distribution of the next token (Agarwal 2024, arXiv 2306.13649, eq. 1):
 

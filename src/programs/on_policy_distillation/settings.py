@@ -32,11 +32,13 @@ class Config(RolloutSettings):
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
-    kl_top_k: int = setting(0, "tokens that a divergence compares singly, the rest as one (0: whole vocabulary)")
-    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_top_k: int = setting(
+        0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
+    )
+    top_k_of: str = setting("teacher", "whose likeliest tokens --kl_top_k takes", ["teacher", "student"])
     kl_coef: float = setting(1.0, "weight of the divergence")
     discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0: rewards are only measured")
     advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
     advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation; 1e-6 as in verl, TRL has 1e-4")

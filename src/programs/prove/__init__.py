@@ -50,8 +50,8 @@ environment's conversations: its answers are scripted, and neither TRL nor verl 
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is false, too, where
-what matters most could not be measured.
+Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is also false if
+the most important figure could not be measured.
 """
 
 ROOMS = (

@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
-    parser.add_argument("--rows", type=int, metavar="N", help="most held-out rows of a run (default: 256)")
+    parser.add_argument("--rows", type=int, metavar="N", help="limit on held-out rows of a run (default: 256)")
     return parser
 
 

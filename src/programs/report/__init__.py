@@ -3,10 +3,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
-"""Make one HTML page of a run, or of several beside one another: outcome, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings, time.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
-log), or a folder or results.json of evaluation.py. The page is one file without a network: mail it, open it from disk.
+log), or a folder or results.json of evaluation.py. The page is one file and needs no network: mail it or
+open it from disk.
 
     top          without JavaScript: held-out figure before and after with its interval, best step, samples and seconds,
                  what diagnose.py finds with cause and remedy, and what differs between the runs

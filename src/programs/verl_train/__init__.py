@@ -5,7 +5,7 @@
 #   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
 # ]
 # ///
-"""Train with verl 0.9.1 by the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
 
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 

@@ -43,7 +43,7 @@ class Config(PolicySettings):
     nodes: int = setting(1, "number of machines")
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
-    cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
+    cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
@@ -59,14 +59,14 @@ class Config(PolicySettings):
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; what is lost is reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
-    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
+    ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
-    run: bool = setting(False, "train on this machine, in a Ray of its own")
+    run: bool = setting(False, "train on this machine, in its own Ray")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 

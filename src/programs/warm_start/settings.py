@@ -31,22 +31,24 @@ class Config(RunSettings):
     self: bool = setting(False, "train on the model's own samples that pass")
     teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
-    sample_temperature: float = setting(1.0, "temperature of these; a higher one finds rare solutions", positive=True)
+    sample_temperature: float = setting(
+        1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
+    )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_per_prompt: int = setting(4, "most solutions kept per prompt in a round", positive=True)
+    max_per_prompt: int = setting(4, "limit on solutions kept per prompt in a round", positive=True)
     min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
-    max_draws: int = setting(4, "most times that a round samples prompts_per_round prompts", positive=True, free=True)
+    max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
-    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
+    rounds: int = setting(5, "limit on rounds of solutions and training", positive=True, free=True)
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
-    pass_low: float = setting(0.1, "least held-out pass rate at which RL can begin")
+    pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
-    pass_score: float = setting(1.0, "least score of the first reward with which a completion passes", positive=True)
-    min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
-    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
+    min_format: float = setting(0.8, "lowest share of completions that end, and that pass a reward named …format…")
+    min_entropy: float = setting(0.005, "lowest entropy of held-out samples, in nats per token")
     min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
-    eval_samples: int = setting(16, "completions of each", positive=True)
+    eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
@@ -69,7 +71,7 @@ class Config(RunSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
-    resume: bool = setting(False, "continue in output_dir with what was sampled and trained there", free=True)
+    resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 
