@@ -163,7 +163,7 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
-        if kind not in ("reward", "advantage", "loss") or ":" not in value:
+        if kind != "reward" and (kind not in ("advantage", "loss") or ":" not in value):
             settings[kind] = setting_of(kind, value, notebook)
             chosen[kind] = repr(settings[kind])
             continue
@@ -189,14 +189,18 @@ def new_notebook(args) -> dict:
     need(folder.is_dir(), f"got --output {args.output}; expected a folder that exists; try mkdir -p {folder}")
     fresh = args.force or not os.path.exists(args.output)
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
-    for name in ("data", "eval_data"):
-        path = getattr(args, name)
-        loadable = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
-        need(loadable, f"got --{name} {path}, which is not a file; expected one, or a hub id")
+    for name, exists in {"model": os.path.isdir, "data": os.path.isfile, "eval_data": os.path.isfile}.items():
+        path, ends = getattr(args, name), name != "model"  # a hub id of data has no suffix
+        loadable = not path or exists(path) or not (path.startswith((".", "/", "~")) or (ends and Path(path).suffix))
+        need(
+            loadable, f"got --{name} {path}, which is not there; expected a {'file' if ends else 'folder'} or a hub id"
+        )
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
-    need(args.steps >= 0, f"got --steps {args.steps}; expected 1 or more")
+    need(args.steps is None or args.steps > 0, f"got --steps {args.steps}; expected 1 or more")
+    seeds = args.seeds or []  # one that counts twice would make the noise look smaller
+    need(len({*seeds}) == len(seeds) and min(seeds, default=0) >= 0, f"got --seeds {seeds}; expected different ones")
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")
     near = os.path.relpath(BUNDLE, folder)  # papermill runs a notebook in the folder that it is called from
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
@@ -261,7 +265,7 @@ def notebook_parser() -> argparse.ArgumentParser:
         "precision": {"choices": ["auto", "fp32", "bf16"], "default": "auto", "help": "auto: bf16 where the GPU can"},
         "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
         "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "both arms run once with each"},
-        "steps": {"type": int, "default": 0, "help": "steps of each run (default: the template's)"},
+        "steps": {"type": int, "help": "steps of each run (default: the template's)"},
         "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
         "force": {"action": "store_true", "help": "write over an existing file"},
     }

@@ -1,6 +1,7 @@
 """Assemble the written file: the statements that it needs from files/, below its own head."""
 
 import ast
+import builtins
 import keyword
 import pprint
 import re
@@ -15,7 +16,17 @@ LOADING = file_text("files/loading.py")
 ADAPTERS = file_text("files/adapters.py")
 MAIN = 'if __name__ == "__main__":'
 FILES = {"adapters", "contract", "final_answer", "loading", "mine", "short_answer", "waiting"}  # imported in files/
-RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
+RESERVED = {
+    "prompt",
+    "prompts",
+    "completion",
+    "completions",
+    "completion_ids",
+    "columns",
+    "self",
+    "extra_info",
+    "score",
+}
 VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 
 
@@ -73,6 +84,11 @@ def list_rows(rows: list) -> str:
     return text
 
 
+def names_in(texts: list[str]) -> set[str]:
+    """What texts define and import, and Python's own names: a reward that is called so would replace it."""
+    return {*dir(builtins)} | {x for text in texts for node in ast.parse(text).body for x in bound_names(node)}
+
+
 def contracts_of(args) -> tuple[list[str], list[str]]:
     """(names of the functions that the contracts asked for need, names of what tests them)."""
     trl, verl = args.target != "verl", args.target != "trl"
@@ -97,4 +113,4 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
 def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
     fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
+    need(fine, f"got {where} with the column {name!r}; expected a Python name that neither trainers nor the file use")

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
-from programs.create_reward_template.assembly import check_column
+from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import code_reward, read_signature, tried_on_programs, with_signature
 from programs.create_reward_template.ports import parts_of, ported
 from programs.create_reward_template.tasks import TASKS, new_reward
@@ -135,8 +135,9 @@ def check_flags(args) -> None:
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
-    taken = args.name in ("score", "compute_score") and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected another Python name")
+    texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
+    taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
+    need(fine and not taken, f"got --name {args.name!r}; expected another Python name, which the file does not use")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
