@@ -190,11 +190,11 @@ def new_notebook(args) -> dict:
     fresh = args.force or not os.path.exists(args.output)
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
     for name, exists in {"model": os.path.isdir, "data": os.path.isfile, "eval_data": os.path.isfile}.items():
-        path, ends = getattr(args, name), name != "model"  # a hub id of data has no suffix
-        loadable = not path or exists(path) or not (path.startswith((".", "/", "~")) or (ends and Path(path).suffix))
-        need(
-            loadable, f"got --{name} {path}, which is not there; expected a {'file' if ends else 'folder'} or a hub id"
-        )
+        path, kind = getattr(args, name), "folder" if name == "model" else "file"
+        is_path = path.startswith((".", "/", "~")) or (
+            kind == "file" and Path(path).suffix
+        )  # no hub id of data has one
+        need(exists(path) or not is_path, f"got --{name} {path}, which is not there; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
@@ -257,10 +257,7 @@ def notebook_parser() -> argparse.ArgumentParser:
         "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
         "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
         "model": {"default": "", "help": "folder or hub id (default: the embedded one)"},
-        "data": {
-            "default": "",
-            "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded ones)",
-        },
+        "data": {"default": "", "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)"},
         "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
         "precision": {"choices": ["auto", "fp32", "bf16"], "default": "auto", "help": "auto: bf16 where the GPU can"},
         "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},

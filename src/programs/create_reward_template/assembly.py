@@ -16,17 +16,7 @@ LOADING = file_text("files/loading.py")
 ADAPTERS = file_text("files/adapters.py")
 MAIN = 'if __name__ == "__main__":'
 FILES = {"adapters", "contract", "final_answer", "loading", "mine", "short_answer", "waiting"}  # imported in files/
-RESERVED = {
-    "prompt",
-    "prompts",
-    "completion",
-    "completions",
-    "completion_ids",
-    "columns",
-    "self",
-    "extra_info",
-    "score",
-}
+RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
 VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 
 
@@ -112,5 +102,5 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
 
 def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
-    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in {*RESERVED, "score"}
     need(fine, f"got {where} with the column {name!r}; expected a Python name that neither trainers nor the file use")

@@ -39,14 +39,6 @@ DEFAULTS = {
     "memory_mb": 512,
     "no_fence": "whole",
 }
-IN_FILE = "the constants at the top of the written file"
-REMOVED = {  # flags of earlier versions, and what takes their place
-    "print": "--output FILE.py",
-    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
-    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
-    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
-    "partial": "score of the written file, to change there",
-}
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -81,12 +73,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
     flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
-    flag(
-        "one_file",
-        "passes_tests: with the sandbox inside, needs only the standard library",
-        action="store_true",
-        default=None,
-    )
+    one_file = "passes_tests: with the sandbox inside, needs only the standard library"
+    flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
     flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
@@ -100,7 +88,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv, removed=REMOVED)
+    return parse_flags(parser, argv)
 
 
 def check_flags(args) -> None:
