@@ -1083,7 +1083,6 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
-    (["--task", "llm_judge", "--base_url", "http://x", *OUT], "try OPENAI_BASE_URL"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected another"),
