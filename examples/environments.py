@@ -33,9 +33,10 @@ from pathlib import Path
 
 
 def same_answer(given: str, right: str) -> bool:
-    """Whether two answers are the same number, or the same text but for case and white space at its ends."""
+    """Whether two answers are the same number, $1,200 for 1200, or the same text but for case and outer white space."""
     try:
-        return math.isclose(float(given), float(right), rel_tol=1e-9)
+        numbers = [float(re.sub(r"(?<=\d),(?=\d{3}\b)|^\s*\$", "", text)) for text in (given, right)]
+        return math.isclose(*numbers, rel_tol=1e-9)
     except ValueError:
         return given.strip().casefold() == right.strip().casefold()
 

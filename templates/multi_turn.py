@@ -148,6 +148,8 @@ def check_template(models):
 # Per-token tensors are [B, T] over prompt and response; x[b, t] is about token t; masks are 1 = keep.
 def group_advantages(scores, group_size: int):
     """(R - mean) / (std + 1e-6) within each group of neighbours, [B]; NaN: the reward does not apply."""
+    if group_size < 2:
+        sys.exit("error: got --group_size 1, where every advantage is 0; expected 2 or more")
     groups = scores.view(-1, group_size)
     difference = groups - groups.nan_to_num(-math.inf).amax(dim=1, keepdim=True)  # or eight 1.2 differ by rounding
     difference = difference - difference.nanmean(dim=1, keepdim=True)

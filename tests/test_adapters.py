@@ -228,7 +228,7 @@ REFUSED = {
         lambda a, f: broken(a, f, base_model_name_or_path=str(a)),
         ("is an adapter itself", "merge_adapter.py"),
     ),
-    "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), ("which does not fit its base",)),
+    "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), ("which does not load on its base",)),
     "IA3": (
         lambda a, f: of_kind(IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[]), f),
         ("of type IA3; expected LORA",),

@@ -24,6 +24,21 @@ def begun(name: str, **row):
     return environment
 
 
+@pytest.mark.parametrize(
+    ("given", "right", "same"),
+    [
+        ("1200", "1,200", True),
+        ("$1,200,000.50", "1200000.5", True),
+        ("1,2", "12", False),
+        ("1,2000", "12000", False),
+        ("Paris ", "paris", True),
+        ("-5", "5", False),
+    ],
+)
+def test_a_number_is_the_same_in_every_form(given, right, same):
+    assert examples.same_answer(given, right) is same
+
+
 @pytest.mark.parametrize("name", [*NAMES, "MIXED"])
 def test_each_keeps_the_contract(name):
     kinds = load_environments(f"{FILE}:{name}").kinds

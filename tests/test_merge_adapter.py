@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest import TINY_LM, load_script
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 merge = load_script("merge_adapter")
 KEY = "model.layers.1.self_attn.q_proj"
@@ -111,6 +111,85 @@ def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM")).save_pretrained(tmp_path / "new")
     code, out, said = run(capsys, tmp_path / "new", "--base", TINY_LM, "--output", tmp_path / "merged")
     assert code == 1 and json.loads(out)["largest_weight_change"] == 0 and "was it trained?" in said
+
+
+def scaled(folder, target, factor: float):
+    """A copy of an adapter with another B."""
+    shutil.copytree(folder, target)
+    lora = load_file(target / "adapter_model.safetensors")
+    save_file({k: x * (factor if "lora_B" in k else 1) for k, x in lora.items()}, target / "adapter_model.safetensors")
+    return target
+
+
+@pytest.mark.parametrize(("factor", "code", "told"), [(1e-4, 0, "keeps 2% of the update"), (1e-12, 1, "keeps 0% of")])
+def test_an_update_that_rounding_takes_away_is_told(adapter, tmp_path, capsys, factor, code, told):
+    for part in (
+        AutoModelForCausalLM.from_pretrained(TINY_LM, dtype="bfloat16"),
+        AutoTokenizer.from_pretrained(TINY_LM),
+    ):
+        part.save_pretrained(tmp_path / "base")
+    small = scaled(adapter, tmp_path / "small", factor)
+    flags = [small, "--base", tmp_path / "base", "--output", tmp_path / "merged"]
+    found, out, said = run(capsys, *flags)
+    before, after = (load_file(tmp_path / x / "model.safetensors") for x in ("base", "merged"))
+    assert (found, code) == (code, int(all(before[k].equal(after[k]) for k in before))) and told in said
+    assert json.loads(out)["update_kept"] < 0.03
+
+
+def test_a_dtype_without_room_leaves_nothing(adapter, tmp_path, capsys):
+    large = scaled(adapter, tmp_path / "large", 3000)
+    code, out, said = run(capsys, large, "--base", TINY_LM, "--dtype", "fp16", "--output", tmp_path / "merged")
+    assert (
+        (code, out) == (2, "") and "in torch.float16 that are not finite" in said and not (tmp_path / "merged").exists()
+    )
+
+
+def test_experts_are_merged(tmp_path, capsys):
+    sizes = {
+        "num_experts_per_tok": 2,
+        "hidden_size": 32,
+        "moe_intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+    }
+    config = Qwen3MoeConfig(vocab_size=262, num_key_value_heads=1, head_dim=32, num_experts=4, **sizes)
+    torch.manual_seed(0)
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "base")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    experts = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    settings = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], target_parameters=experts)
+    model = get_peft_model(base, settings).eval()
+    with torch.no_grad():
+        for x in model.parameters():
+            x.add_(0.1 * torch.randn_like(x) * x.requires_grad)
+        expected = model(input_ids=torch.arange(3, 40)[None]).logits
+    model.save_pretrained(tmp_path / "adapter")
+    code, _, said = run(capsys, tmp_path / "adapter", "--output", tmp_path / "merged")
+    assert code == 0, said
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(merged(input_ids=torch.arange(3, 40)[None]).logits, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_an_adapter_of_more_layers_than_its_base_is_refused(adapter, tmp_path, capsys):
+    short = AutoConfig.from_pretrained(TINY_LM, num_hidden_layers=1)
+    for part in (AutoModelForCausalLM.from_config(short), AutoTokenizer.from_pretrained(TINY_LM)):
+        part.save_pretrained(tmp_path / "short")
+    code, _, said = run(capsys, adapter, "--base", tmp_path / "short", "--output", tmp_path / "merged")
+    assert code == 2 and "no place for 14 tensors, such as base_model.model.model.layers.1" in said, said
+
+
+@pytest.mark.parametrize("file", ["adapter_model.safetensors", "model.safetensors", "tokenizer.json"])
+def test_a_file_that_is_cut_is_an_error(adapter, tmp_path, capsys, file):
+    places = {name: tmp_path / name for name in ("adapter", "base")}
+    for source, target in zip((adapter, TINY_LM), places.values(), strict=True):
+        shutil.copytree(source, target)
+    (cut,) = [place / file for place in places.values() if (place / file).exists()]
+    cut.write_bytes(cut.read_bytes()[:5000])
+    flags = [places["adapter"], "--base", places["base"], "--output", tmp_path / "merged"]
+    code, _, said = run(capsys, *flags)
+    assert code == 2 and "error: got the" in said, said
 
 
 def changed(folder, name: str, **settings):

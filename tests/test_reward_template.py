@@ -215,6 +215,12 @@ def test_rows_of_verl_from_other_tools(files):
     assert module.verl_row("12", extras[0] | {"column:index": 4})["index"] == 4
 
 
+def test_what_an_environment_says_is_not_paid(files):
+    turns = [("assistant", "I give up."), ("user", "<answer>Paris</answer>"), ("tool", "Paris")]
+    said = [{"role": role, "content": text} for role, text in turns]
+    assert load(files["qa", "trl"]).qa_reward(["?"] * 2, [said, said[1:]], answer=["Paris"] * 2) == [0.0, 0.0]
+
+
 # ------------------------------------------------------------------------------------------------ trainers, preflight
 
 DATA = {
@@ -1071,16 +1077,17 @@ BAD = [  # flags, what the message holds
     (OUT, "expected one of them"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
     (["--task", "math"], "got no --output"),
-    (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
-    (["--task", "llm_judge", "--base_url", "http://x", *OUT], "try OPENAI_BASE_URL"),
-    (["--task", "qa", "--gold_column", "prompts", *OUT], "trainers do not use themselves"),
+    (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
+    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected another"),
+    (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected another"),
+    (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
     (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),

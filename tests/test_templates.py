@@ -196,6 +196,11 @@ def test_equal_scores_have_no_advantage_whatever_rounding_says():
             assert not grpo.group_advantages(torch.full((2 * size,), score), size).any(), (size, score)
 
 
+def test_a_group_of_one_which_has_no_advantage_ends_the_run():
+    with pytest.raises(SystemExit, match="got --group_size 1, where every advantage is 0; expected 2 or more"):
+        grpo.group_advantages(torch.tensor([1.0, 0.0]), 1)
+
+
 def test_scores_that_do_not_apply_take_no_part_in_their_group():
     nan = math.nan
     scores = torch.tensor([nan, 1.0, 0.0, nan, 2.0, nan, nan, nan, nan, nan, nan, nan])
@@ -637,6 +642,18 @@ def test_the_reference_shows_the_changes_as_they_are():
     for path in (ROOT / "templates" / "changes").iterdir():
         files[path.stem] = re.split(r"^@@.*\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert shown == files
+
+
+def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
+    for name, change, pairs in CHANGES:
+        source = PATHS[name].read_text(encoding="utf-8")
+        for old, new in pairs:
+            source = source.replace(old, new)
+        (tmp_path / f"{name}_{change}.py").write_text(source)
+    for words in (("check", "--select", "E,F,W,I"), ("format", "--check")):
+        command = [sys.executable, "-m", "ruff", *words, "--isolated", "--line-length", "120", tmp_path]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,10 +46,11 @@ def base_name(folder: str, base: str | None) -> str:
     return base or settings.get("base_model_name_or_path") or ""
 
 
-def load_base(name: str, folder: str):
-    """The base in fp32, without the quantisation that it may have been trained with."""
+def load_base(name: str, folder: str) -> tuple:
+    """(the base in fp32, the dtype that it declares, the adapter's tokenizer); without the quantisation of training."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     got = f"got the base {name!r}"
     try:
@@ -56,9 +58,10 @@ def load_base(name: str, folder: str):
         quantised = getattr(config, "quantization_config", None)
         need(not quantised, f"{got}, whose weights are quantised; expected the model that it was made from; try --base")
         base = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name))
+    except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{got} of {folder}: {error}; expected a folder or hub id; try --base") from None
-    return base, getattr(config, "dtype", None) or torch.float32
+    return base, getattr(config, "dtype", None) or torch.float32, tokenizer
 
 
 def log_probs(model, batches: list):
@@ -69,32 +72,34 @@ def log_probs(model, batches: list):
         return torch.cat([model(input_ids=ids).logits[0].float().log_softmax(-1) for ids in batches])
 
 
-def small_tensors(model) -> dict:
-    """Copies of biases and norms, which an adapter may bring along as a whole."""
-    return {name: x.detach().clone() for name, x in model.named_parameters() if x.dim() < 2}
+def merged_by_layers(model, dtype) -> tuple[float, float]:
+    """Merge layer by layer, so that one layer's weights are held twice and not the model.
 
-
-def merged_by_layers(model) -> float:
-    """Merge layer by layer, so that one layer's weights are held twice and not the model; the largest change of one."""
+    Returns:
+        The largest change of a weight, and the share of the update that rounding to `dtype` keeps: its projection.
+    """
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import ModulesToSaveWrapper
 
-    largest = 0.0
+    largest = kept = whole = 0.0
     for module in model.modules():
+        pairs = []
         if isinstance(module, BaseTunerLayer):
-            weight = module.get_base_layer().weight
-            before = weight.detach().clone()
+            weight = getattr(module.get_base_layer(), getattr(module, "parameter_name", "weight"))  # experts have names
+            pairs = [(weight.detach().clone(), weight)]
             try:
                 module.merge()
             except RuntimeError as error:
                 why = str(error).rstrip(".")
                 raise UserError(f"got an adapter that peft cannot merge: {why}; try to serve it unmerged") from None
-            largest = max(largest, (weight - before).abs().max().item())
         elif isinstance(module, ModulesToSaveWrapper):
             saved = module.modules_to_save[module.active_adapters[0]]
-            pairs = zip(saved.parameters(), module.original_module.parameters(), strict=True)
-            largest = max([largest, *((new - old).abs().max().item() for new, old in pairs)])
-    return largest
+            pairs = zip(module.original_module.parameters(), saved.parameters(), strict=True)
+        for before, after in pairs:
+            change = (after - before).detach()
+            largest, whole = max(largest, change.abs().max().item()), whole + change.square().sum().item()
+            kept += (change * (after.to(dtype).float() - before.to(dtype).float())).sum().item()
+    return largest, kept / whole if whole else 1.0
 
 
 def merged_folder(args) -> dict:
@@ -105,31 +110,32 @@ def merged_folder(args) -> dict:
     folder, output = args.adapter, Path(args.output)
     name = base_name(folder, args.base)
     need(not output.exists(), f"got --output {output}, which exists; expected a new folder")
-    base, saved_dtype = load_base(name, folder)
+    base, saved_dtype, tokenizer = load_base(name, folder)
     dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else saved_dtype
-    words = tokenizer_of(folder, name)
-    tokenizer = AutoTokenizer.from_pretrained(words)
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
-    before = small_tensors(base)
     model = with_adapter(base, folder)
     expected = log_probs(model, batches)
+    need(expected.isfinite().all(), f"got log-probs that are not finite, of {name} with {folder}; was it trained well?")
     untie(model)
-    changed = merged_by_layers(model)
+    changed, kept = merged_by_layers(model, dtype)
     merged = model.unload()
     note_untied(merged)
     difference = (log_probs(merged, batches) - expected).abs().max().item()
     limit = TOLERANCE * expected.abs().max().item()
     need(difference <= limit, f"got log-probs that differ by {difference:.3g} after the merge; expected {limit:.3g}")
-    after = small_tensors(merged)
-    changed = max([changed, *((after[name] - x).abs().max().item() for name, x in before.items())])
 
     def write(target: Path) -> None:
         merged.to(dtype).save_pretrained(target)
-        AutoTokenizer.from_pretrained(words).save_pretrained(target)  # as it came: being called changes its padding
+        AutoTokenizer.from_pretrained(tokenizer.name_or_path).save_pretrained(
+            target
+        )  # as it came: being called changes its padding
 
     write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
     reloaded = log_probs(again, batches)
+    if not reloaded.isfinite().all():
+        shutil.rmtree(output)
+        raise UserError(f"got log-probs in {dtype} that are not finite; expected a dtype with room; try --dtype bf16")
     same = (reloaded.argmax(-1) == expected.argmax(-1)).float().mean().item()
     return {
         "wrote": str(output),
@@ -138,6 +144,7 @@ def merged_folder(args) -> dict:
         "architecture": type(again).__name__,
         "chat_template": bool(getattr(tokenizer, "chat_template", None)),
         "largest_weight_change": changed,
+        "update_kept": kept,
         "merge": {"largest_logprob_difference": difference, "allowed": limit},
         "saved": {"largest_logprob_difference": (reloaded - expected).abs().max().item(), "same_top_token": same},
         "tokens_compared": len(expected),
@@ -164,10 +171,12 @@ def main(argv: list[str] | None = None) -> int:
         say(f"error: {error}")
         return error.code
     tell(json.dumps(report, indent=1))
-    if report["largest_weight_change"]:
-        return 0
-    say("warning: the adapter changes no weight (its B is 0): was it trained?")
-    return 1
+    kept = report["update_kept"]
+    if not report["largest_weight_change"]:
+        say("warning: the adapter changes no weight (its B is 0): was it trained?")
+    elif kept < 0.5:
+        say(f"warning: rounding to {report['dtype']} keeps {kept:.0%} of the update; try --dtype fp32")
+    return int(not (report["largest_weight_change"] and kept))
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
-        if kind not in ("reward", "advantage", "loss") or ":" not in value:
+        if kind != "reward" and (kind not in ("advantage", "loss") or ":" not in value):
             settings[kind] = setting_of(kind, value, notebook)
             chosen[kind] = repr(settings[kind])
             continue
@@ -189,14 +189,18 @@ def new_notebook(args) -> dict:
     need(folder.is_dir(), f"got --output {args.output}; expected a folder that exists; try mkdir -p {folder}")
     fresh = args.force or not os.path.exists(args.output)
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
-    for name in ("data", "eval_data"):
-        path = getattr(args, name)
-        loadable = not path or os.path.isfile(path) or (not path.startswith((".", "/", "~")) and not Path(path).suffix)
-        need(loadable, f"got --{name} {path}, which is not a file; expected one, or a hub id")
+    for name, exists in {"model": os.path.isdir, "data": os.path.isfile, "eval_data": os.path.isfile}.items():
+        path, kind = getattr(args, name), "folder" if name == "model" else "file"
+        is_path = path.startswith((".", "/", "~")) or (
+            kind == "file" and Path(path).suffix
+        )  # no hub id of data has one
+        need(exists(path) or not is_path, f"got --{name} {path}, which is not there; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
-    need(args.steps >= 0, f"got --steps {args.steps}; expected 1 or more")
+    need(args.steps is None or args.steps > 0, f"got --steps {args.steps}; expected 1 or more")
+    seeds = args.seeds or []  # one that counts twice would make the noise look smaller
+    need(len({*seeds}) == len(seeds) and min(seeds, default=0) >= 0, f"got --seeds {seeds}; expected different ones")
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")
     near = os.path.relpath(BUNDLE, folder)  # papermill runs a notebook in the folder that it is called from
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
@@ -253,10 +257,7 @@ def notebook_parser() -> argparse.ArgumentParser:
         "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
         "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
         "model": {"default": "", "help": "folder or hub id (default: the embedded one)"},
-        "data": {
-            "default": "",
-            "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded ones)",
-        },
+        "data": {"default": "", "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)"},
         "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
         "precision": {
             "choices": ["auto", "fp32", "bf16"],
@@ -265,7 +266,7 @@ def notebook_parser() -> argparse.ArgumentParser:
         },
         "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
         "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "seeds; both arms run once with each"},
-        "steps": {"type": int, "default": 0, "help": "steps of each run (default: the template's)"},
+        "steps": {"type": int, "help": "steps of each run (default: the template's)"},
         "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
         "force": {"action": "store_true", "help": "write over an existing file"},
     }

@@ -202,18 +202,22 @@ def fit_embeddings(base, source: str) -> None:
 def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
     """A base with an adapter on top, in eval mode; UserError where they do not fit."""
     from peft import PeftConfig, PeftModel
+    from safetensors import SafetensorError
 
-    fit_embeddings(base, source)
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
     settings.lora_dropout = dropout
     try:
+        fit_embeddings(base, source)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
-    except (RuntimeError, ValueError, UserWarning) as error:
+        unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
+        if unread := [key for key in unknown if "lora_" in key]:  # peft saves some embeddings twice
+            raise ValueError(f"it has no place for {len(unread)} tensors, such as {unread[0]}")
+    except (RuntimeError, ValueError, UserWarning, SafetensorError) as error:
         first = str(error).strip().splitlines()[-1].strip()
-        got = f"got the adapter {source!r}, which does not fit its base {base.name_or_path!r}: {first}"
+        got = f"got the adapter {source!r}, which does not load on its base {base.name_or_path!r}: {first}"
         advice = f"expected the model that it was trained on; try {merge_command(source, '--base', 'MODEL')}"
         raise UserError(f"{got}; {advice}") from None
     return model.eval()

@@ -1,6 +1,7 @@
 """Assemble the written file: the statements that it needs from files/, below its own head."""
 
 import ast
+import builtins
 import keyword
 import pprint
 import re
@@ -73,6 +74,11 @@ def list_rows(rows: list) -> str:
     return text
 
 
+def names_in(texts: list[str]) -> set[str]:
+    """What texts define and import, and Python's own names: a reward that is called so would replace it."""
+    return {*dir(builtins)} | {x for text in texts for node in ast.parse(text).body for x in bound_names(node)}
+
+
 def contracts_of(args) -> tuple[list[str], list[str]]:
     """(names of the functions that the contracts asked for need, names of what tests them)."""
     trl, verl = args.target != "verl", args.target != "trl"
@@ -96,5 +102,5 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
 
 def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
-    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
+    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in {*RESERVED, "score"}
+    need(fine, f"got {where} with the column {name!r}; expected a Python name that neither trainers nor the file use")

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
-from programs.create_reward_template.assembly import check_column
+from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import code_reward, read_signature, tried_on_programs, with_signature
 from programs.create_reward_template.ports import parts_of, ported
 from programs.create_reward_template.tasks import TASKS, new_reward
@@ -38,14 +38,6 @@ DEFAULTS = {
     "timeout_s": 3.0,
     "memory_mb": 512,
     "no_fence": "whole",
-}
-IN_FILE = "the constants at the top of the written file"
-REMOVED = {  # flags of earlier versions, and what takes their place
-    "print": "--output FILE.py",
-    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
-    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
-    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
-    "partial": "score of the written file, to change there",
 }
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
@@ -81,12 +73,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
     flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
-    flag(
-        "one_file",
-        "passes_tests: with the sandbox inside, needs only the standard library",
-        action="store_true",
-        default=None,
-    )
+    one_file = "passes_tests: with the sandbox inside, needs only the standard library"
+    flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
     flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
@@ -100,7 +88,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv, removed=REMOVED)
+    return parse_flags(parser, argv)
 
 
 def check_flags(args) -> None:
@@ -135,8 +123,9 @@ def check_flags(args) -> None:
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
-    taken = args.name in ("score", "compute_score") and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected another Python name")
+    texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
+    taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
+    need(fine and not taken, f"got --name {args.name!r}; expected another Python name, which the file does not use")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")

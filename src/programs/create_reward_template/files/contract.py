@@ -5,11 +5,11 @@ import json
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
 
 
-def completion_text(completion) -> str:
-    """The text of a string, of chat messages without those of tools, or of None."""
+def completion_text(completion, left_out=("tool", "user", "system")) -> str:
+    """The text of a string, of chat messages without those roles, or of None."""
     if completion is None or isinstance(completion, str):
         return completion or ""
-    contents = [message.get("content") or "" for message in completion if message.get("role") != "tool"]
+    contents = [message.get("content") or "" for message in completion if message.get("role") not in left_out]
     return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
 
 

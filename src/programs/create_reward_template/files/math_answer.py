@@ -11,7 +11,7 @@ GRADER = Path(load_file(HERE / "math_grader.py").__file__)
 
 def score(text: str, row: dict) -> float | None:
     """1 if the final answer (in a box, <answer>, after #### or "the answer is") equals the gold one, else 0."""
-    return load_file(GRADER).math_score(text, row.get(GOLD), completion_text(row.get("prompt")))
+    return load_file(GRADER).math_score(text, row.get(GOLD), completion_text(row.get("prompt"), ()))
 
 
 CASES = [  # (completion, columns of the row, score)

@@ -33,9 +33,9 @@ def program_in(text: str) -> str:
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
-    for i, (said, tests) in enumerate(zip(completions, gold_column, strict=True)):
+    for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
-        jobs.append({"code": program_in(text_of(said)), "tests": tests, "sandbox": sandbox, **about, **LIMITS})
+        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **about, **LIMITS})
     try:
         verdicts = run_many(jobs)
     finally:

@@ -26,10 +26,10 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     jobs = []
     prompts = prompts or [""] * len(completions)
-    for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
+    for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
-        code = program_of(text_of(said), tests, prompt=prompt, **about)
-        jobs.append({"code": code, "tests": tests, **about, **LIMITS})
+        code = program_of(text_of(said), checks, prompt=prompt, **about)
+        jobs.append({"code": code, "tests": checks, **about, **LIMITS})
     verdicts = run_many(jobs)
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
