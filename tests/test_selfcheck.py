@@ -281,6 +281,20 @@ PAGE_FAULTS = {
         True,
         "right = group_advantages\ndef group_advantages(scores, group_size):\n    return right(scores, len(scores))\n",
     ),
+    "scores divided by the variance": (
+        ("grpo",),
+        "group_advantages",
+        True,
+        "def group_advantages(scores, size):\n    scores = scores.view(-1, size)\n"
+        "    return ((scores - scores.mean(1, True)) / (scores.var(1, keepdim=True) + 1e-6)).flatten()\n",
+    ),
+    "advantages in another order than the scores": (
+        ("grpo",),
+        "group_advantages",
+        True,
+        "right = group_advantages\ndef group_advantages(scores, size):\n"
+        "    return right(scores.view(size, -1).T.flatten(), size)\n",
+    ),
     "values lost in holes": (
         ("ppo",),
         "gae_formula",

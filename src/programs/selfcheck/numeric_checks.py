@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import math
+import statistics
 
 from parts.learning.oracles import own_gae
 from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
@@ -81,9 +83,10 @@ def with_values(s: Trainer, clip: float) -> dict:
 
 @check(moved=False)
 def group_advantages(s: Trainer):
-    """The advantages of a group sum to 0, and are 0 where all its scores are equal.
+    """The advantages of a group are its scores less their mean, times what papers multiply them by; 0 if all are equal.
 
-    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch.
+    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch; divide by
+        nothing, or by the standard deviation or the mean of the group.
     """
     groups, reason = s.group_of(s.probes)
     if not groups:
@@ -93,10 +96,15 @@ def group_advantages(s: Trainer):
         [row[places][0].item() for row, places in zip(batch["advantages"], responses(batch, s.probes), strict=True)]
         for batch in (s.experience(), s.experience(equal))
     )
-    sums = [sum(x for g, x in zip(groups, usual, strict=True) if g == group) for group in {*groups}]
-    peak, size, none = (largest(map(abs, values)) for values in (sums, usual, flat))
-    text = f"largest sum of a group {peak:.1e} of {size:.3g}; of equal scores {none:.1e}"
-    return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
+    scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
+    for group in {*groups}:
+        known = [(score, x) for g, score, x in zip(groups, scores, usual, strict=True) if g == group]
+        deviation, mean = statistics.pstdev(x for x, _ in known), statistics.fmean(x for x, _ in known)
+        factors += [(x / (score - mean), x / (score - mean) * deviation, x / (score - mean) * mean) for score, x in known]
+    alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
+    text = ", ".join(f"{x:.3g}" for x, *_ in factors)
+    none = largest(map(abs, flat))
+    return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
 
 
 @check()
