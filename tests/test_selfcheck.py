@@ -302,6 +302,28 @@ PAGE_FAULTS = {
         GAE + "everywhere = torch.ones_like(response_mask)\n"
         "    return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]\n",
     ),
+    "KL of the wrong sign in the reward": (
+        ("ppo",),
+        "experience_formula",
+        True,
+        EXPERIENCE.replace("right(config,", "right(dataclasses.replace(config, kl_coef=-config.kl_coef),")
+        + "    return made\n",
+    ),
+    "score at the first token": (
+        ("ppo",),
+        "experience_formula",
+        False,
+        "right = gae\ndef gae(rewards, values, mask, *more):\n    score = rewards.sum(1, keepdim=True)\n"
+        "    first = mask.int().argmax(1, keepdim=True)\n"
+        "    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)\n",
+    ),
+    "whitened over the padding": (
+        ("ppo",),
+        "experience_formula",
+        True,
+        EXPERIENCE + "    plain = (made['returns'] - made['values']) * made['response_mask']\n"
+        "    return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}\n",
+    ),
     "value loss that takes the smaller term": (
         ("ppo",),
         "value_loss_gradient",

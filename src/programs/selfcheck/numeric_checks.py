@@ -9,7 +9,7 @@ from parts.learning.oracles import own_gae
 from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
 
-GAMMA, LAMBDA = 0.9, 0.8
+GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
 BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
 # holes in two rows, pads on either side
 RESPONSES = (
@@ -40,6 +40,31 @@ def gae_formula(s: Trainer):
     gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
     text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
+
+
+@check()
+def experience_formula(s: Trainer):
+    """A critic's returns and advantages are those of the scores, the KL to the reference, and the batch's values.
+
+    Try: rewards = -kl_coef * (old_logprobs - ref_logprobs) on sampled tokens, plus the score at the last of them;
+        returns of gae's plain advantages; whiten these over the sampled tokens alone.
+    """
+    names = {"old_logprobs", "ref_logprobs", "values", "advantages", "returns"}
+    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
+        return None, "no critic, or an estimator with settings of its own"
+    batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
+    if not names <= {*batch}:
+        return None, f"no {', '.join(sorted(names - {*batch}))} in the batch"
+    mask, batch = responses(batch, s.probes), {name: batch[name].detach().double() for name in names}
+    rewards = -KL * (batch["old_logprobs"] - batch["ref_logprobs"]) * mask
+    for row, places, probe in zip(rewards, mask, s.probes, strict=True):
+        row[places.nonzero()[-1]] += probe["score"]
+    own = own_gae(rewards, batch["values"], mask, GAMMA, LAMBDA)
+    gap = (batch["returns"] - own - batch["values"])[mask].abs().max().item()
+    plain, got = own[mask], batch["advantages"][mask]
+    white = (plain - plain.mean()) / plain.std()
+    other = min((got - x).abs().max().item() for x in (plain, white, white * plain.std() / plain.std(correction=0)))
+    return largest((gap, other)) <= 1e-3, f"returns {gap:.1e} and advantages {other:.1e} from the formula, kl_coef {KL}"
 
 
 @check()
@@ -316,6 +341,7 @@ def prompt_gradient(s: Trainer):
 
 NUMERIC_CHECKS = (
     gae_formula,
+    experience_formula,
     value_loss_gradient,
     group_advantages,
     reference_is_initial,
