@@ -1007,7 +1007,6 @@ BAD = {
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
-    "removed flag": (["--task", "math", "--out_json", "x"], "comparison.json of --output_dir"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),

@@ -626,13 +626,18 @@ def of_all_kinds(tmp_path_factory):
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
     (folder / "rewards.py").write_text(REWARD_OF_TWO)
     texts = lines(folder / "texts.jsonl", [{"text": "1+1=2"}, {"text": "12+30=42, 7"}])
-    rows = [{"question": "1+1=", "choices": ["2", "3"], "answer": 0}, {"question": "2+2=", "choices": ["5", "4"], "answer": 1}]
+    rows = [
+        {"question": "1+1=", "choices": ["2", "3"], "answer": 0},
+        {"question": "2+2=", "choices": ["5", "4"], "answer": 1},
+    ]
     choices = lines(folder / "choices.jsonl", rows)
     tasks = [f"reward:{folder / 'rewards.py'}:right*2", "generation", "environment"]
     tasks += [f"perplexity:data={texts}", f"multiple_choice:data={choices}"]
     flags = ["--model", TINY_LM, "--model", folder / "model", "--data", EVAL_DATA, "--limit", 8, "--max_new_tokens", 4]
     flags += ["--environment", "examples/environments.py:SecondAttempt", "--max_turns", 1]
-    done = run_script("evaluation", *flags, *(x for task in tasks for x in ("--task", task)), "--output_dir", folder / "out")
+    done = run_script(
+        "evaluation", *flags, *(x for task in tasks for x in ("--task", task)), "--output_dir", folder / "out"
+    )
     assert done.returncode == 0, done.stderr
     return folder / "out"
 

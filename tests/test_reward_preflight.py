@@ -636,7 +636,6 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
     ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
-    ([*GOOD, "--samples", "x.jsonl"], ["--samples, which was removed", "--model"]),
     ([*GOOD, "--score", "x"], ["--score, which was removed", "evaluation.py --task reward:FUNCTION"]),
     ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
     (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),

@@ -541,13 +541,6 @@ NO_TESTS = {
 }
 
 
-def test_a_removed_argument_names_what_to_use(sandbox):
-    removed = {"isolate_tests": "compare plain data", "endpoint": "sandbox_fusion", "other": "leave it out"}
-    for name, words in removed.items():
-        with pytest.raises(TypeError, match=f"{name}'; try .*{words}"):
-            sandbox.run_code("x = 1", "assert x == 1", **{name: False})
-
-
 def test_no_tests_never_pass(sandbox):
     for name, tests in NO_TESTS.items():
         verdict = sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")

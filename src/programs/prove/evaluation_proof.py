@@ -13,10 +13,9 @@ from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
 TOLERANCE = 1e-9  # of a number's size, where that is above 1
-RATIOS = {  # metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
-    **{f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")},
-    **{"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)},
-}
+# metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
+PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
+RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
@@ -32,10 +31,6 @@ class Results:
         except (OSError, ValueError, KeyError, TypeError) as error:
             got = f"got {file} whose samples.jsonl cannot be read ({error!r})"
             raise UserError(f"{got}; expected it beside, as evaluation.py writes it") from None
-
-    def all_samples(self) -> list[dict]:
-        """The samples of all tasks."""
-        return [sample for rows in self.samples.values() for row in rows.values() for sample in row]
 
 
 def results_files(path: Path) -> list[Path]:
@@ -153,7 +148,8 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
     order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
-    total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
+    rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
+    total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
     if not order:
         proof.is_open = True
@@ -183,15 +179,13 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
     """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
-    cut = [sample for sample in ours if sample["finish"] == "length"]
-    scores = {id(sample): sample["metrics"].get(column_of(main[1], sample)) or 0 for sample in ours}
-    full = sum(scores[id(sample)] == 1 for sample in cut) if max(scores.values(), default=0) <= 1 else 0
-    proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
-    if not ours:
-        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+    ours = [x for x in samples if x["task"] == main[0] and x.get("finish")]
+    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in ours]
+    cut, full = sum(is_cut for is_cut, _ in pairs), pairs.count((True, 1)) * all(x <= 1 for _, x in pairs)
+    proof.figures |= {"unfinished_texts": cut, "unfinished_texts_with_full_marks": full}
+    if not ours:  # log-probs of given texts
         return
-    text = f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    text = f"{cut} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
@@ -206,8 +200,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.figures["rows"] = [
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
-    texts = [f"{str(sample.get('completion') or sample['extracted'])[-80:]!r} scores {sample['metrics'].get(name)}" for sample in picked]
-    proof.say(f"Two of its rows: {'; '.join(texts)}.")
+    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:

@@ -19,9 +19,6 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
 LARGE = {(0, 1): -3.0, (0, 2): -6.0, (4, 0): 3.0, (4, 1): 6.0}  # log-ratios of tokens where no clip bounds the loss
-VALUE_CLIPS = [  # value - old value, value - return: on each side of the clip and of either value
-    ((0, i), move, error) for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)), 1)
-]
 BOUNDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)  # of a log-ratio, which keep the loss finite: tighter ones change it
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
@@ -64,8 +61,8 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
-    for place, move, error in VALUE_CLIPS if kind == "value" else ():
-        c["old_values"][place], c["returns"][place] = c["values"][place] - move, c["values"][place] - error
+    for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
+        c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     zeros = torch.zeros_like(mask)
     c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}

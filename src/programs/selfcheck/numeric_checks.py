@@ -49,22 +49,26 @@ def experience_formula(s: Trainer):
     Try: rewards = -kl_coef * (old_logprobs - ref_logprobs) on sampled tokens, plus the score at the last of them;
         returns of gae's plain advantages; whiten these over the sampled tokens alone.
     """
-    names = {"old_logprobs", "ref_logprobs", "values", "advantages", "returns"}
+    names = {"ref_logprobs", "values", "advantages", "returns"}
     if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
         return None, "no critic, or an estimator with settings of its own"
     batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
     if not names <= {*batch}:
         return None, f"no {', '.join(sorted(names - {*batch}))} in the batch"
     mask, batch = responses(batch, s.probes), {name: batch[name].detach().double() for name in names}
-    rewards = -KL * (batch["old_logprobs"] - batch["ref_logprobs"]) * mask
+    rewards = batch["values"] * 0
+    rewards[mask] = -KL * (s.response_logprobs(s.probes).double() - batch["ref_logprobs"][mask])
     for row, places, probe in zip(rewards, mask, s.probes, strict=True):
         row[places.nonzero()[-1]] += probe["score"]
-    own = own_gae(rewards, batch["values"], mask, GAMMA, LAMBDA)
-    gap = (batch["returns"] - own - batch["values"])[mask].abs().max().item()
-    plain, got = own[mask], batch["advantages"][mask]
-    white = (plain - plain.mean()) / plain.std()
-    other = min((got - x).abs().max().item() for x in (plain, white, white * plain.std() / plain.std(correction=0)))
-    return largest((gap, other)) <= 1e-3, f"returns {gap:.1e} and advantages {other:.1e} from the formula, kl_coef {KL}"
+    gaps, values = [], batch["values"]
+    for gae_lambda in (LAMBDA, 1.0):  # of lambda 1: Monte Carlo
+        plain = own_gae(rewards, values, mask, GAMMA, gae_lambda)[mask]
+        ways = (plain, *((plain - plain.mean()) / plain.std(correction=i) for i in (0, 1)))
+        got = ((batch["returns"] - values)[mask] - plain, *[batch["advantages"][mask] - x for x in ways])
+        first, *others = (largest([x.abs().max().item()]) for x in got)
+        gaps.append((max(first, min(others)), first, min(others)))
+    gap, *parts = min(gaps)
+    return gap <= 1e-3, "returns {:.1e} and advantages {:.1e} from the formula, kl_coef {}".format(*parts, KL)
 
 
 @check()
@@ -83,9 +87,8 @@ def value_loss_gradient(s: Trainer):
     batch = with_values(s, clip or 0.2)
     got = s.gradients(batch, vf_coef=coefficient)[1:]
     gap, ratio = apart(got, own_value_gradients(s, batch, clip, coefficient))
-    return gap <= s.limits[
-        1
-    ], f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    text = f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    return gap <= s.limits[1], text
 
 
 def with_values(s: Trainer, clip: float) -> dict:
@@ -123,12 +126,12 @@ def group_advantages(s: Trainer):
     )
     scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
     for group in {*groups}:
-        known = [(score, x) for g, score, x in zip(groups, scores, usual, strict=True) if g == group]
-        deviation, mean = statistics.pstdev(x for x, _ in known), statistics.fmean(x for x, _ in known)
-        factors += [(x / (score - mean), x / (score - mean) * deviation, x / (score - mean) * mean) for score, x in known]
+        ours = [i for i, g in enumerate(groups) if g == group]
+        deviation, mean = (f([scores[i] for i in ours]) for f in (statistics.pstdev, statistics.fmean))
+        by = [usual[i] / (scores[i] - mean) for i in ours]
+        factors += [(x, x * deviation, x * mean) for x in by]
     alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
-    text = ", ".join(f"{x:.3g}" for x, *_ in factors)
-    none = largest(map(abs, flat))
+    text, none = ", ".join(f"{x:.3g}" for x, *_ in factors), largest(map(abs, flat))
     return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
 
 

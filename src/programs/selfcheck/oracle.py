@@ -53,7 +53,7 @@ def own_values(s: Trainer, sample: dict):
 
 
 # whose ratio is clipped: a token's, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or that of a constant weight
-CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL}
+CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
 
 
 def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
@@ -76,8 +76,7 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
         if "advantages" in batch:
             advantages = batch["advantages"][i, mask[i]].detach()
             old = batch["old_logprobs"][i, mask[i]].detach() if clip else logprobs.detach()
-            unclipped = -(advantages * (logprobs - old).exp()).sum()
-            loss = loss + (own_surrogate(s, logprobs, old, advantages, clip) if clip else unclipped)
+            loss = loss + own_surrogate(s, logprobs, old, advantages, clip)
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
@@ -110,6 +109,7 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
     way, count = "clipped half squared error" if value_clip else "half squared error", batch["response_mask"].sum()
     for i, columns in enumerate(responses(batch, s.probes, whole=True)):
         old, returns, mask = (batch[name][i, columns][None] for name in ("values", "returns", "response_mask"))
-        c = {"values": own_values(s, s.probes[i])[None], "old_values": old, "returns": returns, "value_clip": value_clip}
-        (vf_coef * sum(value_token(way, c, 0, t) for t in mask[0].nonzero().flatten()) / count).backward()
+        c = {"values": own_values(s, s.probes[i])[None], "old_values": old, "returns": returns}
+        loss = sum(value_token(way, c | {"value_clip": value_clip}, 0, t) for t in mask[0].nonzero().flatten())
+        (vf_coef * loss / count).backward()
     return take_gradients(s.models)[1:]
