@@ -79,7 +79,7 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     2835-3139  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
 #     3142-3279  trials           Trials of a written file: its self-test, its rows, the original of a port
 #     3282-3413  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3416-3605  command          The command line
+#     3416-3613  command          The command line
 
 import argparse
 import ast
@@ -3437,6 +3437,14 @@ DEFAULTS = {
     "memory_mb": 512,
     "no_fence": "whole",
 }
+IN_FILE = "the constants at the top of the written file"
+REMOVED = {  # flags of earlier versions, and what takes their place
+    "print": "--output FILE.py",
+    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
+    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
+    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
+    "partial": "score of the written file, to change there",
+}
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -3486,7 +3494,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv)
+    return parse_flags(parser, argv, removed=REMOVED)
 
 
 def check_flags(args) -> None:

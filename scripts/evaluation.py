@@ -82,16 +82,16 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6022-6076  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
 #     6079-6113  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6116-6291  paired tests        Intervals, paired tests, pass@k
-#     6294-6336  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6339-6503  settings            Settings
-#     6506-6669  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6672-6962  tasks               What a task is; generation, mathematics, code
-#     6965-7108  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7111-7311  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7314-7461  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7464-7743  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7746-7868  models              Models in vLLM, on servers, and none; opening those that were named
-#     7871-8035  run                 Running the tasks, and the command line
+#     6294-6346  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6349-6513  settings            Settings
+#     6516-6679  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6682-6972  tasks               What a task is; generation, mathematics, code
+#     6975-7119  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7122-7322  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7325-7472  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7475-7754  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7757-7879  models              Models in vLLM, on servers, and none; opening those that were named
+#     7882-8036  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -6294,6 +6294,16 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
 # ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
 
 
+def unique_keys(rows: list) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in (json.dumps(row, sort_keys=True, default=str) for row in rows):
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
+
+
 def read_report(path: str) -> dict:
     """Read a results.json."""
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
@@ -7065,8 +7075,9 @@ class MultipleChoice(Task):
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        if labels and gold in labels:
-            return choices, {"text": labels.index(gold), "place": labels.index(gold)}
+        labels = [*map(str, labels or ())]
+        if str(gold) in labels:
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
         indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
         need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
         return choices, indices
@@ -7909,7 +7920,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         "definition": task.definition,
         "rows": len(rows),
         **counts,
-        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
+        "keys": unique_keys(named),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
     samples = []
@@ -7917,16 +7928,6 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
         samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
-
-
-def unique_keys(texts: list[str]) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
-    for text in texts:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
-    return keys
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:

@@ -17,7 +17,7 @@
                        unfinished texts that count as right; two rows to read
     FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
                        nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
-                       verl, ours); time and memory per completion; whether it runs an answer as Python; if rows have
+                       verl, ours); time per completion; whether it runs an answer as Python; if rows have
                        tests (asserts, input and output), whether hostile programs get paid, read or change anything,
                        or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
@@ -57,50 +57,50 @@ the most important figure could not be measured.
 """
 
 # Contents
-#       158-163  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       166-249  messages            Errors that a user can fix, each with its exit code, and messages on stderr
-#       252-291  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       294-431  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       434-475  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       478-642  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#       645-710  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#       713-930  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#      933-1021  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1024-1269  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1272-1375  chat                Chat templates: their settings, how they render messages, and strings that …
-#     1378-1413  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1416-1440  prompts             Prompts as token ids, for training and held out
-#     1443-1725  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
-#     1728-1928  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     1931-2191  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2194-2484  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2487-2629  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2632-2694  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     2697-2908  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     2911-2943  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
-#     2946-2958  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     2961-2971  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     2974-2993  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2996-3056  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3059-3074  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3077-3089  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3092-3103  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     3106-3179  proof               The parts of a proof: figures, sentences, findings, and what was not measured
-#     3182-3232  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3235-3509  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
-#     3512-3602  graded again        Scores of an evaluation, computed again from the completions that lie beside it
-#     3605-3804  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3807-3887  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
-#     3890-4077  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
-#     4080-4214  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
-#     4217-4259  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
-#     4262-4436  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
-#     4439-4589  recognition         Recognise a function's formula and the role of each parameter by their names; …
-#     4592-4839  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     4842-4969  function faults     What a function computes, in each published way of its formula, and what it …
-#     4972-5129  function checks     What is looked at in a function that is its formula: other inputs, its other …
-#     5132-5433  function proof      Functions of losses and advantages: value and gradient against the formula, in …
-#     5436-5535  command             The command line
+#       157-162  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       165-248  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       251-290  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       293-430  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       433-474  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       477-641  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#       644-709  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#       712-929  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#      932-1020  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1023-1268  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1271-1374  chat                Chat templates: their settings, how they render messages, and strings that …
+#     1377-1412  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1415-1439  prompts             Prompts as token ids, for training and held out
+#     1442-1724  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
+#     1727-1927  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     1930-2190  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2193-2483  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2486-2628  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2631-2693  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     2696-2907  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     2910-2942  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
+#     2945-2957  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     2960-2970  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     2973-2992  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2995-3055  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3058-3117  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3120-3132  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3135-3156  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     3159-3232  proof               The parts of a proof: figures, sentences, findings, and what was not measured
+#     3235-3285  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3288-3562  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
+#     3565-3650  graded again        Scores of an evaluation, computed again from the completions that lie beside it
+#     3653-3871  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3874-3954  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
+#     3957-4123  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
+#     4126-4260  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
+#     4263-4301  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
+#     4304-4435  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
+#     4438-4588  recognition         Recognise a function's formula and the role of each parameter by their names; …
+#     4591-4840  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     4843-4970  function faults     What a function computes, in each published way of its formula, and what it …
+#     4973-5130  function checks     What is looked at in a function that is its formula: other inputs, its other …
+#     5133-5434  function proof      Functions of losses and advantages: value and gradient against the formula, in …
+#     5437-5536  command             The command line
 
 import argparse
 import ast
@@ -141,7 +141,6 @@ import tempfile
 import threading
 import time
 import traceback
-import tracemalloc
 import unicodedata
 import urllib.error
 import urllib.request
@@ -3058,6 +3057,50 @@ def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]
 
 # ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
 
+CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
+CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
+
+
+def clamp(x, low: float, high: float):
+    """x between two bounds, with the gradient of what it is."""
+    return x * 0 + low if x < low else x * 0 + high if x > high else x
+
+
+def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
+    """The loss of token t of row i, a scalar; `places` are the row's masked tokens."""
+    logp, a, steps = c["logprobs"][i, t], c["advantages"][i, t], c["logprobs"][i] - c["old_logprobs"][i]
+    d, steps = steps[t], [steps[k] for k in places]
+    if name == "reinforce":
+        return -a * logp
+    if name == "gmpo":
+        bounded = [clamp(x, -c["low"], c["high"]) for x in steps]
+        least = [min(x, y) if a > 0 else max(x, y) for x, y in zip(steps, bounded, strict=True)]
+        return -a * (sum(least) / len(places)).exp()
+    if name.startswith("gspo"):
+        d = sum(steps) / len(places)
+        d = d if name == "gspo" else d.detach() + logp - logp.detach()
+    ratio = d.exp()
+    bounds = {CISPO_PAPER: (-math.inf, 1 + c["high"]), CISPO_TRL: (-math.inf, c["high"])}
+    bounded = clamp(ratio, *bounds.get(name, (1 - c["low"], 1 + c["high"])))
+    if name.startswith("cispo"):
+        return -bounded.detach() * a * logp
+    if name == "sapo":
+        tau = c["tau_pos"] if a > 0 else c["tau_neg"]
+        return -a * 4 / tau / (1 + (-tau * (ratio - 1)).exp())
+    loss = max(-a * ratio, -a * bounded)
+    return min(loss, -a * c["dual_clip"]) if c["dual_clip"] and a < 0 else loss
+
+
+def value_token(name: str, c: dict, i: int, t: int):
+    """The squared error of a value, clipped or not, halved or not."""
+    v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
+    loss = (v - goal) ** 2
+    if "clipped" in name:
+        larger = min if c.get("least") else max
+        v, old = (old, v) if c.get("exchanged") else (v, old)
+        loss = larger(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+    return loss / 2 if "half" in name else loss
+
 
 def own_gae(rewards, values, mask, gamma: float, gae_lambda: float, after=None):
     """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone.
@@ -3090,6 +3133,16 @@ def saved_settings(folder: Path) -> dict:
 
 
 # ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
+
+
+def unique_keys(rows: list) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in (json.dumps(row, sort_keys=True, default=str) for row in rows):
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
 
 
 def read_report(path: str) -> dict:
@@ -3534,12 +3587,7 @@ def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[t
     """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
     need(Path(data).is_file(), f"its data {data} are not here")
-    rows, seen = {}, {}
-    for row in read_rows(data):
-        key = hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
-        key = key.hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        rows[key if seen[key] == 1 else f"{key}.{seen[key]}"] = row
+    rows = dict(zip(unique_keys(given := read_rows(data)), given, strict=True))
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []
     for sample in samples:
@@ -3605,7 +3653,10 @@ def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: 
 # ----------------------------------------------------------- evaluation proof (src/programs/prove/evaluation_proof.py)
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
-TOLERANCE = 1e-9
+TOLERANCE = 1e-9  # of a number's size, where that is above 1
+# metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
+PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
+RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
@@ -3621,10 +3672,6 @@ class Results:
         except (OSError, ValueError, KeyError, TypeError) as error:
             got = f"got {file} whose samples.jsonl cannot be read ({error!r})"
             raise UserError(f"{got}; expected it beside, as evaluation.py writes it") from None
-
-    def all_samples(self) -> list[dict]:
-        """The samples of all tasks."""
-        return [sample for rows in self.samples.values() for row in rows.values() for sample in row]
 
 
 def results_files(path: Path) -> list[Path]:
@@ -3649,6 +3696,8 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
     scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
     if not scores or not at:
         return sum(scores) / len(scores) if scores else None
+    if len(scores) < int(k):
+        return None
     failed = len(scores) - int(sum(scores))
     return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
 
@@ -3657,19 +3706,36 @@ def differs(stated, counted) -> bool:
     """Whether a stated number is not the counted one."""
     if stated is None or counted is None:
         return stated is not counted
-    return abs(stated - counted) > TOLERANCE
+    return abs(stated - counted) > TOLERANCE * max(1.0, abs(counted))
+
+
+def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
+    """A ratio of sums over all samples, such as a perplexity; None where samples do not have these."""
+    *names, divisor = RATIOS.get(metric, ("", "", 1.0))
+    found = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
+    if any(name not in scores for scores in found for name in names):
+        return None
+    top, bottom = (math.fsum(scores[name] for scores in found) for name in names)
+    value = top / bottom / divisor if bottom else None
+    if value is not None and result["values"][metric]["exp"]:
+        value = math.exp(value) if value < 709 else None  # too large for a number
+    if differs(result["metrics"][metric]["value"], value):
+        find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
+    return {"value": value, "n": len(result["keys"]), "ci95": None, "values": {}, "is_count": False}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
     """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
-    values, stated = [*by_key.values()], result["metrics"][metric]
-    if "" in values or result["values"][metric]["bottom"] is not None or result["values"][metric]["exp"]:
+    values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
+    if stored["bottom"] is not None or stored["exp"]:
+        return recount_ratio(metric, result, rows, find)
+    if "" in values:
         return None
     counted = [x for x in values if x is not None]
     mean = float(sum(counted) / len(counted)) if counted else None
     figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    tops = result["values"][metric]["top"]
+    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # a count of 1 is no share
     odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
     if odd or len(tops) != len(values):
         find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
@@ -3677,7 +3743,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
     if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
         find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
-    if counted and {*counted} <= {0, 1}:
+    if counted and {*counted} <= {0, 1} and not figures["is_count"]:
         figures["ci95"] = share_interval(int(sum(counted)), len(counted))
         given = stated["ci95"] or [None, None]
         if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
@@ -3723,10 +3789,12 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
     order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
-    total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
+    rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
+    total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
     if not order:
-        proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
+        proof.is_open = True
+        proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
         return proof
     main, results_of = order[0], list(zip(all_results, recounts, strict=True))
     proof.say(
@@ -3738,7 +3806,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
             interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
             proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: x for n, x in v.items() if n != "values"} for k, v in found.items()}
+        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in found.items()}
         for results, found in results_of
     }
     describe_unfinished(proof, samples, main)
@@ -3752,14 +3820,13 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
     """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
-    cut = [sample for sample in ours if sample["finish"] == "length"]
-    full = sum((sample["metrics"].get(column_of(main[1], sample)) or 0) >= 1 for sample in cut)
-    proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
-    if not ours:
-        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+    ours = [x for x in samples if x["task"] == main[0] and x.get("finish")]
+    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in ours]
+    cut, full = sum(is_cut for is_cut, _ in pairs), pairs.count((True, 1)) * all(x <= 1 for _, x in pairs)
+    proof.figures |= {"unfinished_texts": cut, "unfinished_texts_with_full_marks": full}
+    if not ours:  # log-probs of given texts
         return
-    text = f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    text = f"{cut} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
@@ -3774,8 +3841,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.figures["rows"] = [
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
-    texts = [f"{str(sample.get('completion'))[-80:]!r} scores {sample['metrics'].get(name)}" for sample in picked]
-    proof.say(f"Two of its rows: {'; '.join(texts)}.")
+    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
@@ -3786,7 +3853,7 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (found[task, metric]["values"] for found in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+        if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
             continue
         up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
         figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
@@ -3911,7 +3978,6 @@ def as_sample_reward(prompt, completion, **columns):
     score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score
 '''
-MEASURED_ROWS = 32
 FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
@@ -3964,14 +4030,14 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
-            first = [{"prompt": prompt_of(x, column, data), "columns": x} for x in rows[:MEASURED_ROWS]]
+            first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
             if is_unpaid(report, flags):
                 skip_gold(proof, report)
             for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
                 proof.is_open = True
                 why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
                 proof.skip("Whether every kind of row is paid in full", why)
-            describe_checks(proof, report, tried, data, first)
+            describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
@@ -3981,7 +4047,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             prove_against_attacks(proof, tried, attacked)
         elif taken & {*TESTS[:-2]}:
             proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
-        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first[:1]):
+        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += failures_of(report)
     return proof
@@ -4019,7 +4085,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
         proof.find(f"neither TRL, verl nor this bundle can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list[dict]) -> None:
+def describe_checks(proof: Proof, report: dict, data: str) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
@@ -4044,12 +4110,6 @@ def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    try:
-        need(not any(function[kind] for kind in FAILED), "the reward failed on some completions")
-        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, rows)
-        took += f" and {peak / 1024:.1f} KiB of Python memory"
-    except UserError as error:
-        proof.skip("Memory", str(error))
     proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
 
 
@@ -4061,20 +4121,6 @@ def runs_answers(spec: str, rows: list[dict]) -> bool:
             with contextlib.suppress(Exception):  # of what it makes of such a text
                 Reward([spec])(rows, [form.format(code)], [[1]])
         return bool([*Path(folder).iterdir()])
-
-
-def peak_bytes(spec: str, rows: list[dict]) -> int:
-    """The peak of Python memory in a batch of gold completions, for each of them."""
-    rows = [row for row in rows if row["columns"].get("answer", "") is not None]
-    texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
-    reward = Reward([spec])
-    reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
-    tracemalloc.start()
-    try:
-        reward(rows, texts, [[1] * len(text) for text in texts])
-        return round(tracemalloc.get_traced_memory()[1] / len(rows))
-    finally:
-        tracemalloc.stop()
 
 
 # --------------------------------------------------------- environment proof (src/programs/prove/environment_proof.py)
@@ -4229,10 +4275,6 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
     ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
     proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
-    proof.say(
-        "They call its own functions on short sequences with pads and ragged rows, and compare with plain networks' "
-        "logits and with the published formulas, computed in selfcheck.py."
-    )
     if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
     if rest:
@@ -4261,8 +4303,6 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
 
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
-CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
-CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
 WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # truncated ones of the sampler; without them where they only filter
 FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
@@ -4309,36 +4349,6 @@ FORMULAS = {  # of two that have a function's words, the first is meant
 }
 
 
-def clamp(x, low: float, high: float):
-    """x between two bounds, with the gradient of what it is."""
-    return x * 0 + low if x < low else x * 0 + high if x > high else x
-
-
-def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
-    """The loss of token t of row i, a scalar; `places` are the row's masked tokens."""
-    logp, a, steps = c["logprobs"][i, t], c["advantages"][i, t], c["logprobs"][i] - c["old_logprobs"][i]
-    d, steps = steps[t], [steps[k] for k in places]
-    if name == "reinforce":
-        return -a * logp
-    if name == "gmpo":
-        bounded = [clamp(x, -c["low"], c["high"]) for x in steps]
-        least = [min(x, y) if a > 0 else max(x, y) for x, y in zip(steps, bounded, strict=True)]
-        return -a * (sum(least) / len(places)).exp()
-    if name.startswith("gspo"):
-        d = sum(steps) / len(places)
-        d = d if name == "gspo" else d.detach() + logp - logp.detach()
-    ratio = d.exp()
-    bounds = {CISPO_PAPER: (-math.inf, 1 + c["high"]), CISPO_TRL: (-math.inf, c["high"])}
-    bounded = clamp(ratio, *bounds.get(name, (1 - c["low"], 1 + c["high"])))
-    if name.startswith("cispo"):
-        return -bounded.detach() * a * logp
-    if name == "sapo":
-        tau = c["tau_pos"] if a > 0 else c["tau_neg"]
-        return -a * 4 / tau / (1 + (-tau * (ratio - 1)).exp())
-    loss = max(-a * ratio, -a * bounded)
-    return min(loss, -a * c["dual_clip"]) if c["dual_clip"] and a < 0 else loss
-
-
 def kl_token(name: str, c: dict, i: int, t: int):
     """KL of one token: an estimate from the policy's sample or the old policy's, or the sum over the vocabulary."""
     logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
@@ -4349,17 +4359,6 @@ def kl_token(name: str, c: dict, i: int, t: int):
     k3 = (-d).exp() - 1 + (-d if c.get("flipped") else d)
     value = {"k1": d, "k2": d * d / 2, "k3": k3, "|k1|": abs(d)}[name.split()[0]]
     return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
-
-
-def value_token(name: str, c: dict, i: int, t: int):
-    """The squared error of a value, clipped or not, halved or not."""
-    v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
-    loss = (v - goal) ** 2
-    if "clipped" in name:
-        larger = min if c.get("least") else max
-        v, old = (old, v) if c.get("exchanged") else (v, old)
-        loss = larger(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
-    return loss / 2 if "half" in name else loss
 
 
 def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
@@ -4642,6 +4641,8 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
+    for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
+        c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     zeros = torch.zeros_like(mask)
     c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}

@@ -58,7 +58,7 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     3739-4241  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
 #     4244-4345  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
 #     4348-5442  page                The page
-#     5445-5506  command             The command line
+#     5445-5508  command             The command line
 
 import argparse
 import ast
@@ -5444,6 +5444,8 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
 
 # ---------------------------------------------------------------------------- command (src/programs/report/command.py)
 
+REMOVED = {"watch": "`watch -n 30 python scripts/report.py RUN`, and reload the page"}
+
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
@@ -5474,7 +5476,7 @@ def output_of(args: argparse.Namespace) -> Path:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    args = parse_flags(command_line(), argv)
+    args = parse_flags(command_line(), argv, removed=REMOVED)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path = output_of(args)
     sources, failed = read_sources(args.runs)

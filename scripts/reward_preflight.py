@@ -7532,9 +7532,9 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, w
     "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }
 SCORES = "evaluation.py --task reward:FUNCTION --data FILE --completion_column NAME"
-REMOVED = {  # flags of earlier versions, and what takes their place
+REMOVED = {
     **{"samples": "--model M", "score": SCORES, "completion_column": SCORES},
-    "policy": "--gold_column NAME, a column with the answers of each turn",
+    "policy": "--gold_column NAME, with the answers of each turn",
 }
 
 

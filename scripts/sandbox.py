@@ -30,21 +30,22 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#        90-101  python source    Parses Python source in a process with threads
-#       104-110  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       113-115  extracts         Extract the part of a Python file that some of its names need
-#       118-152  limits           Exceptions and limits of the sandbox
-#       155-375  values           Messages and values between the processes
-#       378-563  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       566-827  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#      830-1266  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1269-1486  child            Inside a forked process
-#     1489-1857  server           The fork server
-#     1860-2031  process          The sandbox and its processes
-#     2034-2167  forms of tests   Tests, read and sorted
-#     2170-2420  answers          The program in a model's answer
-#     2423-2782  run code         The caller's side: programs, their tests, and the verdicts
-#     2785-2896  command          The command line
+#        91-102  python source    Parses Python source in a process with threads
+#       105-113  messages         Errors that a user can fix, each with its exit code, and messages on stderr
+#       116-122  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       125-127  extracts         Extract the part of a Python file that some of its names need
+#       130-164  limits           Exceptions and limits of the sandbox
+#       167-389  values           Messages and values between the processes
+#       392-577  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       580-841  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#      844-1288  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1291-1509  child            Inside a forked process
+#     1512-1880  server           The fork server
+#     1883-2054  process          The sandbox and its processes
+#     2057-2190  forms of tests   Tests, read and sorted
+#     2193-2445  answers          The program in a model's answer
+#     2448-2796  run code         The caller's side: programs, their tests, and the verdicts
+#     2799-2896  command          The command line
 
 import argparse
 import array
@@ -99,6 +100,17 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
         except SystemError:
             continue
     return ast.parse(source, name, mode)
+
+
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
@@ -223,6 +235,7 @@ MAKERS = {
     "keys": lambda items: dict.fromkeys(items).keys(),
     "items": lambda items: dict(items).items(),
     "values": lambda items: dict(enumerate(items)).values(),
+    **{"Counter": lambda items: collections.Counter(dict(items)), "OrderedDict": collections.OrderedDict},
     "bytes": bytes.fromhex,
     "int": lambda digits: int(digits, 16),
 }
@@ -231,7 +244,7 @@ MAKERS = {
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
-    Subclasses lose their class: a Counter is a dict, an IntEnum an int, and a namedtuple a tuple except for a judge.
+    Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -249,7 +262,8 @@ def encode(value, keep=None, depth: int = 0):
         return {"t": "bytes", "v": bytes(value).hex()}
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
-        kind, items = "dict", map(list, value.items())
+        kept = keep and type(value) in (collections.Counter, collections.OrderedDict)
+        kind, items = type(value).__name__ if kept else "dict", map(list, value.items())
     elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:
@@ -1086,14 +1100,21 @@ class Judge:
                     (item.extend if isinstance(item, list) else item.update)(new)
         return decode(answer.get("value"), self.refer)
 
+    def is_subclass(self, kind, base) -> bool:
+        """`issubclass` of the tests; of the program's classes it is the program's word."""
+        if not isinstance(kind, RemoteObject):
+            return issubclass(kind, base)
+        self.trusted = False
+        return bool(self.ask("issubclass", kind._target, (base,)))
+
     def refer(self, number: int, kind: str) -> RemoteObject:
         """An object that stays with the program."""
         return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
 
     def number_of(self, value) -> int:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
-        if isinstance(value, RemoteObject):
-            return value._target
+        if isinstance(value, RemoteObject):  # a name of the program, or a number
+            return value._target if isinstance(value._target, int) else self.ask("get", value._target)._target
         if isinstance(value, types.FunctionType) and is_closed(value):
             return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
         self.unfit += 1
@@ -1139,6 +1160,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
+        namespace["issubclass"] = self.is_subclass
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
@@ -1477,6 +1499,7 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "item": lambda: value[args[0]],
         "contains": lambda: args[0] in value,
         "isinstance": lambda: isinstance(args[0], value),
+        "issubclass": lambda: issubclass(value, *args),
         "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
         "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
@@ -2173,6 +2196,7 @@ MAX_PARSED = 100_000  # characters of a source that the caller parses, in some t
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
 PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
+MARK = re.compile(r"(?m)^\[(?:(BEGIN|PYTHON)|DONE|/PYTHON)\][ \t]*$")  # fences of MBPP and Code Llama
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
@@ -2394,6 +2418,7 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     'def f(x):\\n    return x'
     """
     text, shown = visible((text or "").replace("\r\n", "\n")), text_of_prompt(prompt)
+    text = MARK.sub(lambda mark: "```python" if mark[1] else "```", text)
     if not text.strip():
         return ""
     tested, parts = tested_names(loaded_tests(tests), entry_point), parts_of(text)
@@ -2463,12 +2488,6 @@ class Verdict:
         return self.passed / self.total if self.total else 0.0
 
 
-REMOVED = {
-    "isolate_tests": "to leave it out, and to compare plain data: tests always run apart from the program",
-    "endpoint": "verl's reward.sandbox_fusion.url for a service",
-}
-
-
 def run_code(
     code: str,
     tests,
@@ -2482,7 +2501,6 @@ def run_code(
     strict: bool = False,
     stop_at_first_failure: bool = False,
     sandbox: Sandbox | None = None,
-    **removed,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
@@ -2518,8 +2536,6 @@ def run_code(
     >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
     True
     """
-    for name in removed:
-        raise TypeError(f"got the unknown argument {name!r}; try {REMOVED.get(name, 'to leave it out')}")
     started = time.monotonic()
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
@@ -2550,8 +2566,6 @@ def program_output(
     *,
     timeout_s: float = 3.0,
     memory_mb: int = 512,
-    output_mb: int = 1,
-    strict: bool = False,
     sandbox: Sandbox | None = None,
 ) -> tuple[str, str]:
     """Run a program as a script and return what it printed and what went wrong ("" for nothing).
@@ -2562,12 +2576,12 @@ def program_output(
     ('42\\n', '')
     """
     sandbox = sandbox or DEFAULT
-    limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+    limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
 
     def run():
         return script_output(sandbox, code, stdin, {**limits, "deadline": time.monotonic() + 2 * timeout_s})
 
-    return on_a_server(sandbox, strict, run)
+    return on_a_server(sandbox, False, run)
 
 
 def on_a_server(sandbox: Sandbox, strict: bool, run):
@@ -2843,24 +2857,13 @@ def command_flags() -> argparse.ArgumentParser:
     parser.add_argument("--output_mb", type=int, default=8, help="MiB of a result, or printed by a run (default: 8)")
     parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
     parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
-    parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     return parser
-
-
-def print_lines(lines: list[str]) -> None:
-    """Print on stdout, whose reader may be gone, as `| head` is."""
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_command(args: argparse.Namespace) -> int:
     """Print the report, or the verdicts of the programs; return the exit code."""
-    if args.endpoint:
-        raise BadTests(f"got --endpoint, which was removed; try {REMOVED['endpoint']}")
     if args.report:
-        print_lines([json.dumps(sandbox_report(), indent=2)])
+        tell(json.dumps(sandbox_report(), indent=2))
         return 0
     if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
         raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
@@ -2869,7 +2872,7 @@ def run_command(args: argparse.Namespace) -> int:
     for number, (row, verdict) in enumerate(zip(rows, verdicts, strict=True), 1):
         named = {"row": number, **{name: row[name] for name in ("id", "task_id") if name in row}} if args.data else {}
         lines.append(json.dumps({**named, "all_passed": verdict.all_passed, **asdict(verdict)}))
-    print_lines(lines)
+    tell("\n".join(lines))
     passed = sum(verdict.all_passed for verdict in verdicts)
     print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
     return int(passed < len(verdicts))
@@ -2881,12 +2884,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
     try:
         return run_command(command_flags().parse_args(argv))
-    except (BadTests, OSError, ValueError) as error:
+    except (BadTests, SandboxError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except SandboxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+        return 3 if isinstance(error, SandboxError) else 2
 
 
 if __name__ == "__main__":

@@ -57,18 +57,18 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       306-350  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
 #       353-371  exit codes           How a program ends: errors that a user can fix become a message and an exit code
 #       374-406  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#       409-424  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       427-543  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       546-752  trainer              A trainer as the checks see it, and how figures are compared
-#       755-872  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#      875-1031  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1034-1225  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1228-1274  loading              Loading a trainer by its path
-#     1277-1401  oracle               The same figures, computed independently
-#     1404-1507  input checks         Checks of inputs: tokens, template, reward
-#     1510-1824  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1827-1989  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1992-2132  run                  Loading what is checked, running the checks, the command line
+#       409-468  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       471-587  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       590-796  trainer              A trainer as the checks see it, and how figures are compared
+#       799-916  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#      919-1075  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1078-1269  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1272-1318  loading              Loading a trainer by its path
+#     1321-1432  oracle               The same figures, computed independently
+#     1435-1538  input checks         Checks of inputs: tokens, template, reward
+#     1541-1890  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1893-2055  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2058-2198  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
@@ -407,6 +407,50 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
 
 # ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
+
+CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
+CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
+
+
+def clamp(x, low: float, high: float):
+    """x between two bounds, with the gradient of what it is."""
+    return x * 0 + low if x < low else x * 0 + high if x > high else x
+
+
+def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
+    """The loss of token t of row i, a scalar; `places` are the row's masked tokens."""
+    logp, a, steps = c["logprobs"][i, t], c["advantages"][i, t], c["logprobs"][i] - c["old_logprobs"][i]
+    d, steps = steps[t], [steps[k] for k in places]
+    if name == "reinforce":
+        return -a * logp
+    if name == "gmpo":
+        bounded = [clamp(x, -c["low"], c["high"]) for x in steps]
+        least = [min(x, y) if a > 0 else max(x, y) for x, y in zip(steps, bounded, strict=True)]
+        return -a * (sum(least) / len(places)).exp()
+    if name.startswith("gspo"):
+        d = sum(steps) / len(places)
+        d = d if name == "gspo" else d.detach() + logp - logp.detach()
+    ratio = d.exp()
+    bounds = {CISPO_PAPER: (-math.inf, 1 + c["high"]), CISPO_TRL: (-math.inf, c["high"])}
+    bounded = clamp(ratio, *bounds.get(name, (1 - c["low"], 1 + c["high"])))
+    if name.startswith("cispo"):
+        return -bounded.detach() * a * logp
+    if name == "sapo":
+        tau = c["tau_pos"] if a > 0 else c["tau_neg"]
+        return -a * 4 / tau / (1 + (-tau * (ratio - 1)).exp())
+    loss = max(-a * ratio, -a * bounded)
+    return min(loss, -a * c["dual_clip"]) if c["dual_clip"] and a < 0 else loss
+
+
+def value_token(name: str, c: dict, i: int, t: int):
+    """The squared error of a value, clipped or not, halved or not."""
+    v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
+    loss = (v - goal) ** 2
+    if "clipped" in name:
+        larger = min if c.get("least") else max
+        v, old = (old, v) if c.get("exchanged") else (v, old)
+        loss = larger(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+    return loss / 2 if "half" in name else loss
 
 
 def own_gae(rewards, values, mask, gamma: float, gae_lambda: float, after=None):
@@ -1183,7 +1227,7 @@ class OnePage(Trainer):
         if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
-        return self.module.make_experience(dataclasses.replace(self.config, **kl, **settings), models, batch)
+        return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
 
     def per_pass(self, rows: int) -> dict:
         return {"micro_batch": rows} | self.known(chunk=2 * rows + 1)
@@ -1325,24 +1369,16 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
+# whose ratio is clipped: a token's, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or that of a constant weight
+CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
+
+
 def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
-    """max(-A ratio, -A clip(ratio, 1 - low, 1 + high)) of a completion, [n]; at most -A dual_clip where A < 0.
-
-    `clip` says whose ratio it is: token, or sequence, as in GSPO (arXiv 2507.18071, eq. 13); or weight, where the
-    clipped ratio is a constant weight of the log-prob, as in CISPO (arXiv 2506.13585, eq. 4); weight_5 has the bound 5.
-    """
-    import torch
-
-    config, log_ratio = s.config, logprobs - old_logprobs
-    log_ratio = log_ratio.mean().detach() + logprobs - logprobs.detach() if clip == "sequence" else log_ratio
-    ratio, dual_clip = log_ratio.exp(), getattr(config, "dual_clip", 0.0)
-    low, high = torch.full_like(ratio, 1 - config.clip_eps_low), torch.full_like(ratio, 1 + config.clip_eps_high)
-    bounded = torch.minimum(torch.maximum(ratio, low), high)
-    if clip in ("weight", "weight_5"):
-        return -advantages * (bounded if clip == "weight" else ratio.clamp(max=5)).detach() * logprobs
-    loss = torch.maximum(-advantages * ratio, -advantages * bounded)
-    limited = torch.minimum(loss, -advantages * dual_clip) if dual_clip else loss
-    return torch.where(advantages < 0, limited, loss)
+    """The policy loss of a completion, summed over its tokens, with one of CLIPS."""
+    c = {"logprobs": logprobs, "old_logprobs": old_logprobs, "advantages": advantages}
+    c = {name: x[None] for name, x in c.items()} | {"dual_clip": getattr(s.config, "dual_clip", 0.0)}
+    c |= {"low": s.config.clip_eps_low, "high": 5.0 if clip == "weight_5" else s.config.clip_eps_high}
+    return sum(policy_token(CLIPS[clip], c, 0, t, range(len(logprobs))) for t in range(len(logprobs)))
 
 
 def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
@@ -1357,8 +1393,7 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
         if "advantages" in batch:
             advantages = batch["advantages"][i, mask[i]].detach()
             old = batch["old_logprobs"][i, mask[i]].detach() if clip else logprobs.detach()
-            unclipped = -advantages * (logprobs - old).exp()
-            loss = loss + (own_surrogate(s, logprobs, old, advantages, clip) if clip else unclipped).sum()
+            loss = loss + own_surrogate(s, logprobs, old, advantages, clip)
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
@@ -1388,16 +1423,12 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
 
     V is of the plain critic; mask, old values and returns are the batch's.
     """
-    import torch
-
+    way, count = "clipped half squared error" if value_clip else "half squared error", batch["response_mask"].sum()
     for i, columns in enumerate(responses(batch, s.probes, whole=True)):
-        old, returns, mask = (batch[name][i, columns] for name in ("values", "returns", "response_mask"))
-        values = own_values(s, s.probes[i])
-        loss = (values - returns) ** 2
-        if value_clip:
-            near = torch.minimum(torch.maximum(values, old - value_clip), old + value_clip)
-            loss = torch.maximum(loss, (near - returns) ** 2)
-        (vf_coef * 0.5 * (loss * mask).sum() / batch["response_mask"].sum()).backward()
+        old, returns, mask = (batch[name][i, columns][None] for name in ("values", "returns", "response_mask"))
+        c = {"values": own_values(s, s.probes[i])[None], "old_values": old, "returns": returns}
+        loss = sum(value_token(way, c | {"value_clip": value_clip}, 0, t) for t in mask[0].nonzero().flatten())
+        (vf_coef * loss / count).backward()
     return take_gradients(s.models)[1:]
 
 
@@ -1509,7 +1540,7 @@ INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
 
 # ----------------------------------------------------------- numeric checks (src/programs/selfcheck/numeric_checks.py)
 
-GAMMA, LAMBDA = 0.9, 0.8
+GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
 BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
 # holes in two rows, pads on either side
 RESPONSES = (
@@ -1543,6 +1574,35 @@ def gae_formula(s: Trainer):
 
 
 @check()
+def experience_formula(s: Trainer):
+    """A critic's returns and advantages are those of the scores, the KL to the reference, and the batch's values.
+
+    Try: rewards = -kl_coef * (old_logprobs - ref_logprobs) on sampled tokens, plus the score at the last of them;
+        returns of gae's plain advantages; whiten these over the sampled tokens alone.
+    """
+    names = {"ref_logprobs", "values", "advantages", "returns"}
+    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
+        return None, "no critic, or an estimator with settings of its own"
+    batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
+    if not names <= {*batch}:
+        return None, f"no {', '.join(sorted(names - {*batch}))} in the batch"
+    mask, batch = responses(batch, s.probes), {name: batch[name].detach().double() for name in names}
+    rewards = batch["values"] * 0
+    rewards[mask] = -KL * (s.response_logprobs(s.probes).double() - batch["ref_logprobs"][mask])
+    for row, places, probe in zip(rewards, mask, s.probes, strict=True):
+        row[places.nonzero()[-1]] += probe["score"]
+    gaps, values = [], batch["values"]
+    for gae_lambda in (LAMBDA, 1.0):  # of lambda 1: Monte Carlo
+        plain = own_gae(rewards, values, mask, GAMMA, gae_lambda)[mask]
+        ways = (plain, *((plain - plain.mean()) / plain.std(correction=i) for i in (0, 1)))
+        got = ((batch["returns"] - values)[mask] - plain, *[batch["advantages"][mask] - x for x in ways])
+        first, *others = (largest([x.abs().max().item()]) for x in got)
+        gaps.append((max(first, min(others)), first, min(others)))
+    gap, *parts = min(gaps)
+    return gap <= 1e-3, "returns {:.1e} and advantages {:.1e} from the formula, kl_coef {}".format(*parts, KL)
+
+
+@check()
 def value_loss_gradient(s: Trainer):
     """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
 
@@ -1558,9 +1618,8 @@ def value_loss_gradient(s: Trainer):
     batch = with_values(s, clip or 0.2)
     got = s.gradients(batch, vf_coef=coefficient)[1:]
     gap, ratio = apart(got, own_value_gradients(s, batch, clip, coefficient))
-    return gap <= s.limits[
-        1
-    ], f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    text = f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    return gap <= s.limits[1], text
 
 
 def with_values(s: Trainer, clip: float) -> dict:
@@ -1583,9 +1642,10 @@ def with_values(s: Trainer, clip: float) -> dict:
 
 @check(moved=False)
 def group_advantages(s: Trainer):
-    """The advantages of a group sum to 0, and are 0 where all its scores are equal.
+    """The advantages of a group are its scores less their mean, times what papers multiply them by; 0 if all are equal.
 
-    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch.
+    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch; divide by
+        nothing, or by the standard deviation or the mean of the group.
     """
     groups, reason = s.group_of(s.probes)
     if not groups:
@@ -1595,10 +1655,15 @@ def group_advantages(s: Trainer):
         [row[places][0].item() for row, places in zip(batch["advantages"], responses(batch, s.probes), strict=True)]
         for batch in (s.experience(), s.experience(equal))
     )
-    sums = [sum(x for g, x in zip(groups, usual, strict=True) if g == group) for group in {*groups}]
-    peak, size, none = (largest(map(abs, values)) for values in (sums, usual, flat))
-    text = f"largest sum of a group {peak:.1e} of {size:.3g}; of equal scores {none:.1e}"
-    return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
+    scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
+    for group in {*groups}:
+        ours = [i for i, g in enumerate(groups) if g == group]
+        deviation, mean = (f([scores[i] for i in ours]) for f in (statistics.pstdev, statistics.fmean))
+        by = [usual[i] / (scores[i] - mean) for i in ours]
+        factors += [(x, x * deviation, x * mean) for x in by]
+    alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
+    text, none = ", ".join(f"{x:.3g}" for x, *_ in factors), largest(map(abs, flat))
+    return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
 
 
 @check()
@@ -1810,6 +1875,7 @@ def prompt_gradient(s: Trainer):
 
 NUMERIC_CHECKS = (
     gae_formula,
+    experience_formula,
     value_loss_gradient,
     group_advantages,
     reference_is_initial,
@@ -2024,7 +2090,7 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
         sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
-        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # no two alike, none below 0, groups of other widths
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})
     return probes

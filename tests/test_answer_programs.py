@@ -46,6 +46,8 @@ RIGHT = {
     "text before the fence": f"Here is the code: {BLOCK}",
     "text and no fence": f"Here it is:\n\n{ADD}\nDone, enjoy.",
     "a list item": "1. So:\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
+    "marks of MBPP": f"[BEGIN]\n{ADD}[DONE]",
+    "marks of Code Llama": f"Sure!\n[PYTHON]\n{ADD}[/PYTHON]\nIt adds (that's all).",
     "thinking with code": f"<think>{BLOCK.replace('+', '-')}</think>\n{BLOCK}",
     "unclosed": f"```python\n{ADD}",
     "unclosed, then words": f"```python\n{ADD}\nThis adds (it's easy).",

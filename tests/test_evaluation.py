@@ -649,6 +649,7 @@ def test_multiple_choice_forms_of_gold(ev):
     for answer in (1, "1", "B", "blue"):
         assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
+    assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": 1}) == (choices, 0)
     labelled = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
     assert task.choices(labelled) == (["2", "1"], 0), "a label, where there are labels, not a text"
     by_letter = {"options": {"A": "red", "B": "blue"}}

@@ -608,6 +608,71 @@ def test_an_evaluation_that_counts_unfinished_texts_is_named(compared, tmp_path,
     assert code == 1 and any("unfinished texts count as right" in text for text in report["findings"])
 
 
+SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say that they assert nothing
+    {"prompt": "f", "tests": ["assert f(2) == 4"], "out": ["def f(x): return 2 * x", "f = 1", "f = abs"]},
+    {"prompt": "g", "tests": ["g = 1"], "out": ["g = 2", "g = 3", "g ="]},
+]
+REWARD_OF_TWO = """
+def right(completion, answer, **columns):
+    return float(answer in completion)
+"""
+
+
+@pytest.fixture(scope="module")
+def of_all_kinds(tmp_path_factory):
+    """The folder of an evaluation of two models by tasks of every kind, no figure of which is wrong."""
+    folder = tmp_path_factory.mktemp("kinds")
+    moved(0.01).save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
+    (folder / "rewards.py").write_text(REWARD_OF_TWO)
+    texts = lines(folder / "texts.jsonl", [{"text": "1+1=2"}, {"text": "12+30=42, 7"}])
+    rows = [
+        {"question": "1+1=", "choices": ["2", "3"], "answer": 0},
+        {"question": "2+2=", "choices": ["5", "4"], "answer": 1},
+    ]
+    choices = lines(folder / "choices.jsonl", rows)
+    tasks = [f"reward:{folder / 'rewards.py'}:right*2", "generation", "environment"]
+    tasks += [f"perplexity:data={texts}", f"multiple_choice:data={choices}"]
+    flags = ["--model", TINY_LM, "--model", folder / "model", "--data", EVAL_DATA, "--limit", 8, "--max_new_tokens", 4]
+    flags += ["--environment", "examples/environments.py:SecondAttempt", "--max_turns", 1]
+    done = run_script(
+        "evaluation", *flags, *(x for task in tasks for x in ("--task", task)), "--output_dir", folder / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+def test_nothing_is_said_against_a_sound_evaluation_of_any_task(of_all_kinds, capsys):
+    code, report, err = run(capsys, of_all_kinds)
+    assert (code, report["findings"]) == (0, []), report["findings"]
+    shown = report["figures"]["metrics"][str(of_all_kinds / "before" / "results.json")]
+    stated = json.loads((of_all_kinds / "before" / "results.json").read_text())["tasks"]
+    for task, result in stated.items():  # conversations without calls have no share of failures
+        for metric, figures in result["metrics"].items():
+            value = shown[f"{task} {metric}"]["value"]
+            assert value == (figures["value"] and pytest.approx(figures["value"], rel=1e-9)), (task, metric)
+    assert " scores None" not in err
+
+
+def test_another_perplexity_than_that_of_the_samples_is_named(of_all_kinds, tmp_path, capsys):
+    folder = shutil.copytree(of_all_kinds / "before", tmp_path / "out")
+    report = json.loads((folder / "results.json").read_text())
+    task = next(name for name in report["tasks"] if name.startswith("perplexity"))
+    report["tasks"][task]["metrics"]["bits_per_byte"]["value"] -= 0.1
+    (folder / "results.json").write_text(json.dumps(report))
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and any("bits_per_byte: results.json says" in text for text in report["findings"])
+
+
+def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, capsys):
+    data = lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
+    flags = ["--task", "code:k=1/3", "--data", data, "--completion_column", "out", "--output_dir", tmp_path / "out"]
+    assert run_script("evaluation", *flags).returncode == 0
+    code, report, _ = run(capsys, tmp_path / "out")
+    figures = report["figures"]["metrics"][str(tmp_path / "out" / "results.json")]
+    assert (code, figures["code:k=1/3 pass@3"]["n"], figures["code:k=1/3 pass@3"]["value"]) == (0, 1, 1.0)
+
+
 CODE_REWARD = """
 import re, subprocess, sys
 

@@ -560,6 +560,8 @@ def value_loss(values, returns, mask):
     assert not report["proved"] and "Computed, but none of the forms known here: value_loss." in report["sentences"]
     code, report, _ = run(capsys, write(tmp_path, huber))
     assert (code, report["proved"], report["findings"]) == (0, False, [])
+    near = VALUE.replace("o + (v - o).clamp(-clip, clip)", "torch.clamp(v, min=r - clip).minimum(o + clip)")
+    assert not run(capsys, write(tmp_path, near))[1]["proved"], "a clip around the return"
     tmp_path = tmp_path / "b"
     tmp_path.mkdir()
     code, report, _ = run(capsys, write(tmp_path, BY_COLUMN))

@@ -1077,6 +1077,7 @@ BAD = [  # flags, what the message holds
     (OUT, "expected one of them"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
     (["--task", "math"], "got no --output"),
+    (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),

@@ -541,13 +541,6 @@ NO_TESTS = {
 }
 
 
-def test_a_removed_argument_names_what_to_use(sandbox):
-    removed = {"isolate_tests": "compare plain data", "endpoint": "sandbox_fusion", "other": "leave it out"}
-    for name, words in removed.items():
-        with pytest.raises(TypeError, match=f"{name}'; try .*{words}"):
-            sandbox.run_code("x = 1", "assert x == 1", **{name: False})
-
-
 def test_no_tests_never_pass(sandbox):
     for name, tests in NO_TESTS.items():
         verdict = sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
@@ -764,6 +757,8 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\
         ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed", 0, 1),
         ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests", 0, 1),
         ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests", 0, 1),
+        ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok", 1, 1),
+        ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok", 2, 2),
         ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
     ],
@@ -801,6 +796,7 @@ def f(x):
     if x < 0: raise B("below 0")
     return x
 """
+ORDERED = "from collections import OrderedDict as O\ndef f(): return O(b=1, a=2)"
 CAUGHT = "try:\n    f(-1)\n    assert False\nexcept A:\n    pass"
 WITH_RAISES = "import pytest\ndef test_f():\n    with pytest.raises(A, match='below'):\n        f(-1)\n"
 TEST_CASE = UNITTEST.replace("assertEqual(f(1), 1)", "assertRaises(A, f, -1)")
@@ -853,6 +849,10 @@ PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_va
         (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed", 0, 2),
         (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests", 0, 1),
         (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok", 1, 1),
+        (CLASSES, "assert issubclass(B, A) and not issubclass(V, A)\nassert issubclass(int, int)", "ok", 2, 2),
+        (CLASSES, "assert issubclass(A, B)", "failed", 0, 1),
+        (CLASSES, "assert issubclass(B, Exception)", "invalid_tests", 0, 1),
+        (ORDERED, "from collections import OrderedDict as O\nassert f() == O(a=2, b=1)", "failed", 0, 1),
         # pytest
         ("def f(x): return x", MANY, "ok", 4, 4),
         (
@@ -1173,6 +1173,8 @@ VIEWS = [
     ("collections.UserDict({1: 2})", "assert f() == {1: 2}"),
     ("types.MappingProxyType({1: 2})", "assert f() == {1: 2}"),
     ("collections.UserList([1])", "assert f() == [1]"),
+    ("collections.Counter('a1a')", "assert f().most_common(1) == [('a', 2)] and f()['1'] == 1"),
+    ("collections.OrderedDict({1: 2, 3: 4})", "assert f().popitem() == (3, 4) and list(f()) == [1, 3]"),
 ]
 
 

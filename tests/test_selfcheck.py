@@ -281,12 +281,48 @@ PAGE_FAULTS = {
         True,
         "right = group_advantages\ndef group_advantages(scores, group_size):\n    return right(scores, len(scores))\n",
     ),
+    "scores divided by the variance": (
+        ("grpo",),
+        "group_advantages",
+        True,
+        "def group_advantages(scores, size):\n    scores = scores.view(-1, size)\n"
+        "    return ((scores - scores.mean(1, True)) / (scores.var(1, keepdim=True) + 1e-6)).flatten()\n",
+    ),
+    "advantages in another order than the scores": (
+        ("grpo",),
+        "group_advantages",
+        True,
+        "right = group_advantages\ndef group_advantages(scores, size):\n"
+        "    return right(scores.view(size, -1).T.flatten(), size)\n",
+    ),
     "values lost in holes": (
         ("ppo",),
         "gae_formula",
         True,
         GAE + "everywhere = torch.ones_like(response_mask)\n"
         "    return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]\n",
+    ),
+    "KL of the wrong sign in the reward": (
+        ("ppo",),
+        "experience_formula",
+        True,
+        EXPERIENCE.replace("right(config,", "right(dataclasses.replace(config, kl_coef=-config.kl_coef),")
+        + "    return made\n",
+    ),
+    "score at the first token": (
+        ("ppo",),
+        "experience_formula",
+        False,
+        "right = gae\ndef gae(rewards, values, mask, *more):\n    score = rewards.sum(1, keepdim=True)\n"
+        "    first = mask.int().argmax(1, keepdim=True)\n"
+        "    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)\n",
+    ),
+    "whitened over the padding": (
+        ("ppo",),
+        "experience_formula",
+        True,
+        EXPERIENCE + "    plain = (made['returns'] - made['values']) * made['response_mask']\n"
+        "    return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}\n",
     ),
     "value loss that takes the smaller term": (
         ("ppo",),

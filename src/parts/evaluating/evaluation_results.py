@@ -1,10 +1,21 @@
 """results.json of evaluation.py: reading one, and comparing two row by row."""
 
+import hashlib
 import json
 from pathlib import Path
 
 from parts.evaluating.paired_tests import Values, compare_values, verdict_of
 from parts.foundation.messages import UserError, need, say
+
+
+def unique_keys(rows: list) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in (json.dumps(row, sort_keys=True, default=str) for row in rows):
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
 
 
 def read_report(path: str) -> dict:

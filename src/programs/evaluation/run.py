@@ -1,7 +1,6 @@
 """Running the tasks, and the command line."""
 
 import dataclasses
-import hashlib
 import json
 import random
 import shlex
@@ -9,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import compare_reports, read_report
+from parts.evaluating.evaluation_results import compare_reports, read_report, unique_keys
 from parts.evaluating.paired_tests import summarize
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
@@ -62,7 +61,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         "definition": task.definition,
         "rows": len(rows),
         **counts,
-        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
+        "keys": unique_keys(named),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
     samples = []
@@ -70,16 +69,6 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
         samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
-
-
-def unique_keys(texts: list[str]) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
-    for text in texts:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
-    return keys
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:

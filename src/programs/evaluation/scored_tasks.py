@@ -111,8 +111,9 @@ class MultipleChoice(Task):
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        if labels and gold in labels:
-            return choices, {"text": labels.index(gold), "place": labels.index(gold)}
+        labels = [*map(str, labels or ())]
+        if str(gold) in labels:
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
         indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
         need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
         return choices, indices

@@ -15,7 +15,7 @@
                        unfinished texts that count as right; two rows to read
     FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
                        nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
-                       verl, ours); time and memory per completion; whether it runs an answer as Python; if rows have
+                       verl, ours); time per completion; whether it runs an answer as Python; if rows have
                        tests (asserts, input and output), whether hostile programs get paid, read or change anything,
                        or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have

@@ -12,7 +12,10 @@ from programs.prove.graded_again import regrade
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
-TOLERANCE = 1e-9
+TOLERANCE = 1e-9  # of a number's size, where that is above 1
+# metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
+PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
+RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
@@ -28,10 +31,6 @@ class Results:
         except (OSError, ValueError, KeyError, TypeError) as error:
             got = f"got {file} whose samples.jsonl cannot be read ({error!r})"
             raise UserError(f"{got}; expected it beside, as evaluation.py writes it") from None
-
-    def all_samples(self) -> list[dict]:
-        """The samples of all tasks."""
-        return [sample for rows in self.samples.values() for row in rows.values() for sample in row]
 
 
 def results_files(path: Path) -> list[Path]:
@@ -56,6 +55,8 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
     scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
     if not scores or not at:
         return sum(scores) / len(scores) if scores else None
+    if len(scores) < int(k):
+        return None
     failed = len(scores) - int(sum(scores))
     return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
 
@@ -64,19 +65,36 @@ def differs(stated, counted) -> bool:
     """Whether a stated number is not the counted one."""
     if stated is None or counted is None:
         return stated is not counted
-    return abs(stated - counted) > TOLERANCE
+    return abs(stated - counted) > TOLERANCE * max(1.0, abs(counted))
+
+
+def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
+    """A ratio of sums over all samples, such as a perplexity; None where samples do not have these."""
+    *names, divisor = RATIOS.get(metric, ("", "", 1.0))
+    found = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
+    if any(name not in scores for scores in found for name in names):
+        return None
+    top, bottom = (math.fsum(scores[name] for scores in found) for name in names)
+    value = top / bottom / divisor if bottom else None
+    if value is not None and result["values"][metric]["exp"]:
+        value = math.exp(value) if value < 709 else None  # too large for a number
+    if differs(result["metrics"][metric]["value"], value):
+        find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
+    return {"value": value, "n": len(result["keys"]), "ci95": None, "values": {}, "is_count": False}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
     """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
-    values, stated = [*by_key.values()], result["metrics"][metric]
-    if "" in values or result["values"][metric]["bottom"] is not None or result["values"][metric]["exp"]:
+    values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
+    if stored["bottom"] is not None or stored["exp"]:
+        return recount_ratio(metric, result, rows, find)
+    if "" in values:
         return None
     counted = [x for x in values if x is not None]
     mean = float(sum(counted) / len(counted)) if counted else None
     figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    tops = result["values"][metric]["top"]
+    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # a count of 1 is no share
     odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
     if odd or len(tops) != len(values):
         find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
@@ -84,7 +102,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
     if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
         find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
-    if counted and {*counted} <= {0, 1}:
+    if counted and {*counted} <= {0, 1} and not figures["is_count"]:
         figures["ci95"] = share_interval(int(sum(counted)), len(counted))
         given = stated["ci95"] or [None, None]
         if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
@@ -130,10 +148,12 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
     order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
-    total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
+    rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
+    total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
     if not order:
-        proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
+        proof.is_open = True
+        proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
         return proof
     main, results_of = order[0], list(zip(all_results, recounts, strict=True))
     proof.say(
@@ -145,7 +165,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
             interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
             proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: x for n, x in v.items() if n != "values"} for k, v in found.items()}
+        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in found.items()}
         for results, found in results_of
     }
     describe_unfinished(proof, samples, main)
@@ -159,14 +179,13 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
     """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
-    cut = [sample for sample in ours if sample["finish"] == "length"]
-    full = sum((sample["metrics"].get(column_of(main[1], sample)) or 0) >= 1 for sample in cut)
-    proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
-    if not ours:
-        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+    ours = [x for x in samples if x["task"] == main[0] and x.get("finish")]
+    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in ours]
+    cut, full = sum(is_cut for is_cut, _ in pairs), pairs.count((True, 1)) * all(x <= 1 for _, x in pairs)
+    proof.figures |= {"unfinished_texts": cut, "unfinished_texts_with_full_marks": full}
+    if not ours:  # log-probs of given texts
         return
-    text = f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    text = f"{cut} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
@@ -181,8 +200,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.figures["rows"] = [
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
-    texts = [f"{str(sample.get('completion'))[-80:]!r} scores {sample['metrics'].get(name)}" for sample in picked]
-    proof.say(f"Two of its rows: {'; '.join(texts)}.")
+    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
@@ -193,7 +212,7 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (found[task, metric]["values"] for found in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+        if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
             continue
         up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
         figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}

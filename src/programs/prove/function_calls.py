@@ -61,6 +61,8 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
+    for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
+        c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     zeros = torch.zeros_like(mask)
     c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}

@@ -1,12 +1,11 @@
 """Scores of an evaluation, computed again from the completions that lie beside it."""
 
-import hashlib
-import json
 import time
 from pathlib import Path
 
 from parts.data.prompts import RESERVED
 from parts.data.rows import prompt_of, read_rows
+from parts.evaluating.evaluation_results import unique_keys
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import import_file
@@ -36,12 +35,7 @@ def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[t
     """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
     need(Path(data).is_file(), f"its data {data} are not here")
-    rows, seen = {}, {}
-    for row in read_rows(data):
-        key = hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
-        key = key.hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        rows[key if seen[key] == 1 else f"{key}.{seen[key]}"] = row
+    rows = dict(zip(unique_keys(given := read_rows(data)), given, strict=True))
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []
     for sample in samples:

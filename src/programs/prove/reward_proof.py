@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import tempfile
-import tracemalloc
 from pathlib import Path
 
 from parts.data.rows import prompt_of, read_rows
@@ -16,7 +15,6 @@ from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attac
 from programs.prove.proof import Proof, failures_of, parsed, preflight_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
-MEASURED_ROWS = 32
 FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
@@ -69,14 +67,14 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
-            first = [{"prompt": prompt_of(x, column, data), "columns": x} for x in rows[:MEASURED_ROWS]]
+            first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
             if is_unpaid(report, flags):
                 skip_gold(proof, report)
             for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
                 proof.is_open = True
                 why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
                 proof.skip("Whether every kind of row is paid in full", why)
-            describe_checks(proof, report, tried, data, first)
+            describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
@@ -86,7 +84,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             prove_against_attacks(proof, tried, attacked)
         elif taken & {*TESTS[:-2]}:
             proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
-        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first[:1]):
+        elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += failures_of(report)
     return proof
@@ -124,7 +122,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
         proof.find(f"neither TRL, verl nor this bundle can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list[dict]) -> None:
+def describe_checks(proof: Proof, report: dict, data: str) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
@@ -149,12 +147,6 @@ def describe_checks(proof: Proof, report: dict, spec: str, data: str, rows: list
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    try:
-        need(not any(function[kind] for kind in FAILED), "the reward failed on some completions")
-        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, rows)
-        took += f" and {peak / 1024:.1f} KiB of Python memory"
-    except UserError as error:
-        proof.skip("Memory", str(error))
     proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
 
 
@@ -166,17 +158,3 @@ def runs_answers(spec: str, rows: list[dict]) -> bool:
             with contextlib.suppress(Exception):  # of what it makes of such a text
                 Reward([spec])(rows, [form.format(code)], [[1]])
         return bool([*Path(folder).iterdir()])
-
-
-def peak_bytes(spec: str, rows: list[dict]) -> int:
-    """The peak of Python memory in a batch of gold completions, for each of them."""
-    rows = [row for row in rows if row["columns"].get("answer", "") is not None]
-    texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
-    reward = Reward([spec])
-    reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
-    tracemalloc.start()
-    try:
-        reward(rows, texts, [[1] * len(text) for text in texts])
-        return round(tracemalloc.get_traced_memory()[1] / len(rows))
-    finally:
-        tracemalloc.stop()

@@ -18,10 +18,6 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
     ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
     proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
-    proof.say(
-        "They call its own functions on short sequences with pads and ragged rows, and compare with plain networks' "
-        "logits and with the published formulas, computed in selfcheck.py."
-    )
     if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
     if rest:

@@ -18,6 +18,7 @@ MAX_PARSED = 100_000  # characters of a source that the caller parses, in some t
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
 PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
+MARK = re.compile(r"(?m)^\[(?:(BEGIN|PYTHON)|DONE|/PYTHON)\][ \t]*$")  # fences of MBPP and Code Llama
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
@@ -239,6 +240,7 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     'def f(x):\\n    return x'
     """
     text, shown = visible((text or "").replace("\r\n", "\n")), text_of_prompt(prompt)
+    text = MARK.sub(lambda mark: "```python" if mark[1] else "```", text)
     if not text.strip():
         return ""
     tested, parts = tested_names(loaded_tests(tests), entry_point), parts_of(text)

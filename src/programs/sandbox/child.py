@@ -237,6 +237,7 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "item": lambda: value[args[0]],
         "contains": lambda: args[0] in value,
         "isinstance": lambda: isinstance(args[0], value),
+        "issubclass": lambda: issubclass(value, *args),
         "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
         "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 
+from parts.foundation.messages import tell
 from programs.sandbox.limits import BadTests, SandboxError
 from programs.sandbox.process import sandbox_report
-from programs.sandbox.run_code import REMOVED, run_many
+from programs.sandbox.run_code import run_many
 from programs.sandbox.server import serve
 
 
@@ -70,24 +70,13 @@ def command_flags() -> argparse.ArgumentParser:
     parser.add_argument("--output_mb", type=int, default=8, help="MiB of a result, or printed by a run (default: 8)")
     parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
     parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
-    parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     return parser
-
-
-def print_lines(lines: list[str]) -> None:
-    """Print on stdout, whose reader may be gone, as `| head` is."""
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_command(args: argparse.Namespace) -> int:
     """Print the report, or the verdicts of the programs; return the exit code."""
-    if args.endpoint:
-        raise BadTests(f"got --endpoint, which was removed; try {REMOVED['endpoint']}")
     if args.report:
-        print_lines([json.dumps(sandbox_report(), indent=2)])
+        tell(json.dumps(sandbox_report(), indent=2))
         return 0
     if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
         raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
@@ -96,7 +85,7 @@ def run_command(args: argparse.Namespace) -> int:
     for number, (row, verdict) in enumerate(zip(rows, verdicts, strict=True), 1):
         named = {"row": number, **{name: row[name] for name in ("id", "task_id") if name in row}} if args.data else {}
         lines.append(json.dumps({**named, "all_passed": verdict.all_passed, **asdict(verdict)}))
-    print_lines(lines)
+    tell("\n".join(lines))
     passed = sum(verdict.all_passed for verdict in verdicts)
     print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
     return int(passed < len(verdicts))
@@ -108,12 +97,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
     try:
         return run_command(command_flags().parse_args(argv))
-    except (BadTests, OSError, ValueError) as error:
+    except (BadTests, SandboxError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except SandboxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+        return 3 if isinstance(error, SandboxError) else 2
 
 
 if __name__ == "__main__":

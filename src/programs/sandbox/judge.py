@@ -286,14 +286,21 @@ class Judge:
                     (item.extend if isinstance(item, list) else item.update)(new)
         return decode(answer.get("value"), self.refer)
 
+    def is_subclass(self, kind, base) -> bool:
+        """`issubclass` of the tests; of the program's classes it is the program's word."""
+        if not isinstance(kind, RemoteObject):
+            return issubclass(kind, base)
+        self.trusted = False
+        return bool(self.ask("issubclass", kind._target, (base,)))
+
     def refer(self, number: int, kind: str) -> RemoteObject:
         """An object that stays with the program."""
         return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
 
     def number_of(self, value) -> int:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
-        if isinstance(value, RemoteObject):
-            return value._target
+        if isinstance(value, RemoteObject):  # a name of the program, or a number
+            return value._target if isinstance(value._target, int) else self.ask("get", value._target)._target
         if isinstance(value, types.FunctionType) and is_closed(value):
             return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
         self.unfit += 1
@@ -339,6 +346,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
+        namespace["issubclass"] = self.is_subclass
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)

@@ -86,6 +86,7 @@ MAKERS = {
     "keys": lambda items: dict.fromkeys(items).keys(),
     "items": lambda items: dict(items).items(),
     "values": lambda items: dict(enumerate(items)).values(),
+    **{"Counter": lambda items: collections.Counter(dict(items)), "OrderedDict": collections.OrderedDict},
     "bytes": bytes.fromhex,
     "int": lambda digits: int(digits, 16),
 }
@@ -94,7 +95,7 @@ MAKERS = {
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
-    Subclasses lose their class: a Counter is a dict, an IntEnum an int, and a namedtuple a tuple except for a judge.
+    Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -112,7 +113,8 @@ def encode(value, keep=None, depth: int = 0):
         return {"t": "bytes", "v": bytes(value).hex()}
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
-        kind, items = "dict", map(list, value.items())
+        kept = keep and type(value) in (collections.Counter, collections.OrderedDict)
+        kind, items = type(value).__name__ if kept else "dict", map(list, value.items())
     elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:

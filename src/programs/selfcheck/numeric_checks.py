@@ -2,12 +2,14 @@
 
 import dataclasses
 import itertools
+import math
+import statistics
 
 from parts.learning.oracles import own_gae
 from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
 
-GAMMA, LAMBDA = 0.9, 0.8
+GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
 BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
 # holes in two rows, pads on either side
 RESPONSES = (
@@ -41,6 +43,35 @@ def gae_formula(s: Trainer):
 
 
 @check()
+def experience_formula(s: Trainer):
+    """A critic's returns and advantages are those of the scores, the KL to the reference, and the batch's values.
+
+    Try: rewards = -kl_coef * (old_logprobs - ref_logprobs) on sampled tokens, plus the score at the last of them;
+        returns of gae's plain advantages; whiten these over the sampled tokens alone.
+    """
+    names = {"ref_logprobs", "values", "advantages", "returns"}
+    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
+        return None, "no critic, or an estimator with settings of its own"
+    batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
+    if not names <= {*batch}:
+        return None, f"no {', '.join(sorted(names - {*batch}))} in the batch"
+    mask, batch = responses(batch, s.probes), {name: batch[name].detach().double() for name in names}
+    rewards = batch["values"] * 0
+    rewards[mask] = -KL * (s.response_logprobs(s.probes).double() - batch["ref_logprobs"][mask])
+    for row, places, probe in zip(rewards, mask, s.probes, strict=True):
+        row[places.nonzero()[-1]] += probe["score"]
+    gaps, values = [], batch["values"]
+    for gae_lambda in (LAMBDA, 1.0):  # of lambda 1: Monte Carlo
+        plain = own_gae(rewards, values, mask, GAMMA, gae_lambda)[mask]
+        ways = (plain, *((plain - plain.mean()) / plain.std(correction=i) for i in (0, 1)))
+        got = ((batch["returns"] - values)[mask] - plain, *[batch["advantages"][mask] - x for x in ways])
+        first, *others = (largest([x.abs().max().item()]) for x in got)
+        gaps.append((max(first, min(others)), first, min(others)))
+    gap, *parts = min(gaps)
+    return gap <= 1e-3, "returns {:.1e} and advantages {:.1e} from the formula, kl_coef {}".format(*parts, KL)
+
+
+@check()
 def value_loss_gradient(s: Trainer):
     """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
 
@@ -56,9 +87,8 @@ def value_loss_gradient(s: Trainer):
     batch = with_values(s, clip or 0.2)
     got = s.gradients(batch, vf_coef=coefficient)[1:]
     gap, ratio = apart(got, own_value_gradients(s, batch, clip, coefficient))
-    return gap <= s.limits[
-        1
-    ], f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    text = f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+    return gap <= s.limits[1], text
 
 
 def with_values(s: Trainer, clip: float) -> dict:
@@ -81,9 +111,10 @@ def with_values(s: Trainer, clip: float) -> dict:
 
 @check(moved=False)
 def group_advantages(s: Trainer):
-    """The advantages of a group sum to 0, and are 0 where all its scores are equal.
+    """The advantages of a group are its scores less their mean, times what papers multiply them by; 0 if all are equal.
 
-    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch.
+    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch; divide by
+        nothing, or by the standard deviation or the mean of the group.
     """
     groups, reason = s.group_of(s.probes)
     if not groups:
@@ -93,10 +124,15 @@ def group_advantages(s: Trainer):
         [row[places][0].item() for row, places in zip(batch["advantages"], responses(batch, s.probes), strict=True)]
         for batch in (s.experience(), s.experience(equal))
     )
-    sums = [sum(x for g, x in zip(groups, usual, strict=True) if g == group) for group in {*groups}]
-    peak, size, none = (largest(map(abs, values)) for values in (sums, usual, flat))
-    text = f"largest sum of a group {peak:.1e} of {size:.3g}; of equal scores {none:.1e}"
-    return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
+    scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
+    for group in {*groups}:
+        ours = [i for i, g in enumerate(groups) if g == group]
+        deviation, mean = (f([scores[i] for i in ours]) for f in (statistics.pstdev, statistics.fmean))
+        by = [usual[i] / (scores[i] - mean) for i in ours]
+        factors += [(x, x * deviation, x * mean) for x in by]
+    alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
+    text, none = ", ".join(f"{x:.3g}" for x, *_ in factors), largest(map(abs, flat))
+    return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
 
 
 @check()
@@ -308,6 +344,7 @@ def prompt_gradient(s: Trainer):
 
 NUMERIC_CHECKS = (
     gae_formula,
+    experience_formula,
     value_loss_gradient,
     group_advantages,
     reference_is_initial,

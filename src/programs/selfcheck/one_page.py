@@ -166,7 +166,7 @@ class OnePage(Trainer):
         if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
-        return self.module.make_experience(dataclasses.replace(self.config, **kl, **settings), models, batch)
+        return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
 
     def per_pass(self, rows: int) -> dict:
         return {"micro_batch": rows} | self.known(chunk=2 * rows + 1)

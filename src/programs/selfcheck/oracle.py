@@ -1,5 +1,6 @@
 """The same figures, computed independently."""
 
+from parts.learning.oracles import CISPO_TRL, policy_token, value_token
 from programs.selfcheck.trainer import Definition, Trainer, responses, sampled_places, take_gradients
 
 
@@ -51,24 +52,16 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
+# whose ratio is clipped: a token's, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or that of a constant weight
+CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
+
+
 def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
-    """max(-A ratio, -A clip(ratio, 1 - low, 1 + high)) of a completion, [n]; at most -A dual_clip where A < 0.
-
-    `clip` says whose ratio it is: token, or sequence, as in GSPO (arXiv 2507.18071, eq. 13); or weight, where the
-    clipped ratio is a constant weight of the log-prob, as in CISPO (arXiv 2506.13585, eq. 4); weight_5 has the bound 5.
-    """
-    import torch
-
-    config, log_ratio = s.config, logprobs - old_logprobs
-    log_ratio = log_ratio.mean().detach() + logprobs - logprobs.detach() if clip == "sequence" else log_ratio
-    ratio, dual_clip = log_ratio.exp(), getattr(config, "dual_clip", 0.0)
-    low, high = torch.full_like(ratio, 1 - config.clip_eps_low), torch.full_like(ratio, 1 + config.clip_eps_high)
-    bounded = torch.minimum(torch.maximum(ratio, low), high)
-    if clip in ("weight", "weight_5"):
-        return -advantages * (bounded if clip == "weight" else ratio.clamp(max=5)).detach() * logprobs
-    loss = torch.maximum(-advantages * ratio, -advantages * bounded)
-    limited = torch.minimum(loss, -advantages * dual_clip) if dual_clip else loss
-    return torch.where(advantages < 0, limited, loss)
+    """The policy loss of a completion, summed over its tokens, with one of CLIPS."""
+    c = {"logprobs": logprobs, "old_logprobs": old_logprobs, "advantages": advantages}
+    c = {name: x[None] for name, x in c.items()} | {"dual_clip": getattr(s.config, "dual_clip", 0.0)}
+    c |= {"low": s.config.clip_eps_low, "high": 5.0 if clip == "weight_5" else s.config.clip_eps_high}
+    return sum(policy_token(CLIPS[clip], c, 0, t, range(len(logprobs))) for t in range(len(logprobs)))
 
 
 def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
@@ -83,8 +76,7 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
         if "advantages" in batch:
             advantages = batch["advantages"][i, mask[i]].detach()
             old = batch["old_logprobs"][i, mask[i]].detach() if clip else logprobs.detach()
-            unclipped = -advantages * (logprobs - old).exp()
-            loss = loss + (own_surrogate(s, logprobs, old, advantages, clip) if clip else unclipped).sum()
+            loss = loss + own_surrogate(s, logprobs, old, advantages, clip)
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
@@ -114,14 +106,10 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
 
     V is of the plain critic; mask, old values and returns are the batch's.
     """
-    import torch
-
+    way, count = "clipped half squared error" if value_clip else "half squared error", batch["response_mask"].sum()
     for i, columns in enumerate(responses(batch, s.probes, whole=True)):
-        old, returns, mask = (batch[name][i, columns] for name in ("values", "returns", "response_mask"))
-        values = own_values(s, s.probes[i])
-        loss = (values - returns) ** 2
-        if value_clip:
-            near = torch.minimum(torch.maximum(values, old - value_clip), old + value_clip)
-            loss = torch.maximum(loss, (near - returns) ** 2)
-        (vf_coef * 0.5 * (loss * mask).sum() / batch["response_mask"].sum()).backward()
+        old, returns, mask = (batch[name][i, columns][None] for name in ("values", "returns", "response_mask"))
+        c = {"values": own_values(s, s.probes[i])[None], "old_values": old, "returns": returns}
+        loss = sum(value_token(way, c | {"value_clip": value_clip}, 0, t) for t in mask[0].nonzero().flatten())
+        (vf_coef * loss / count).backward()
     return take_gradients(s.models)[1:]

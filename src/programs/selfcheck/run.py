@@ -49,7 +49,7 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
         sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
-        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # no two alike, none below 0, groups of other widths
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})
     return probes
