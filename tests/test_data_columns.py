@@ -458,6 +458,16 @@ def test_an_empty_last_turn_of_the_assistant_is_a_placeholder(name):
     assert row["prompt"] == [USER] and "completion" not in row
 
 
+def test_an_empty_system_message_and_empty_keys_are_left_out():
+    """As nvidia/Nemotron-Post-Training-Dataset-v1 has them; Llama's chat template refuses an empty list of calls."""
+    roles = (("system", ""), ("user", "Q?"), ("assistant", "A."), ("user", "R?"), ("assistant", "B."))
+    turns = [{"role": role, "content": text, "tool_calls": []} for role, text in roles]
+    row = loader.normalise({"messages": turns})
+    assert [*row["prompt"], *row["completion"]] == [{"role": role, "content": text} for role, text in roles[1:]]
+    row = loader.normalise({"chosen": turns, "rejected": [*turns[:-1], {"role": "assistant", "content": "C."}]})
+    assert row["prompt"][0]["role"] == "user" and row["chosen"] == [{"role": "assistant", "content": "B."}]
+
+
 def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
     turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
     row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
