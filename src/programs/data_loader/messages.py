@@ -144,7 +144,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
     else:
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
+        advice = [f"--map prompt={name}.FIELD"] if isinstance(value, dict) and value else []
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages", *advice)
     if system is not None:
         if not isinstance(system, str):
             raise BadRow("system", shown(system), "text")

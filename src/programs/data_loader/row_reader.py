@@ -192,7 +192,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_answer += bool(shape.untaken)
+        self.no_answer += shape.no_answer
         self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
         if settings.system_prompt:
@@ -262,9 +262,10 @@ class RowReader:
             before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.untaken:
+        if self.untaken or 0 < self.no_answer < read:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
+            advice = f"; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}"
+            say(f"note: {got}{advice if self.untaken else ''}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
