@@ -54,6 +54,9 @@ BY_HAND = [
     ("exact_match", "<answer>London</answer><answer>Paris</answer>", {"answer": "Paris"}, 0),
     ("exact_match", "<answer>Paris</answer> so <answer>Paris</answer>", {"answer": "Paris"}, 1),
     ("exact_match", "LON", {"answer": ["London", "LON"]}, 1),
+    ("exact_match", r"so it is \boxed\frac12", {"answer": r"\frac12"}, 1),
+    ("exact_match", r"so it is \boxed{a{b{c{d}}}}", {"answer": "a{b{c{d}}}"}, 1),
+    ("exact_match", r"so it is \boxed{5}, or \boxed{6", {"answer": "5"}, 0),  # cut off
     *[("exact_match", "Paris", {"answer": gold}, 1) for gold in ("**Paris**", "$Paris$", "“Paris”")],
     ("exact_match", "", {"answer": "**"}, 0),
     ("exact_match", "", {"answer": None}, None),

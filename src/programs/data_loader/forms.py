@@ -417,11 +417,12 @@ def split_prompt(chosen, rejected) -> tuple:
 
 def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's are, or that the prompt holds."""
-    flags = {name: str(row.get(name)).lower() for name in ("label", "kto_tag", "correct", "is_correct")}
-    if name := next((name for name in flags if flags[name] in (WRONG_MARKS if "correct" in name else KTO_MARKS)), None):
+    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
+    for name in kto or wrong:
         expected = "right completions only, or pairs of chosen and rejected"
-        advice = f"--drop {name} to take all as right"
-        advice = f"--on_bad skip, or {advice}" if "correct" in name else f"{KTO_ADVICE}, or {advice}"
+        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
+        advice += f", or --drop {name} to take all as right"
         raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
     reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
     if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
@@ -466,8 +467,6 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-KTO_MARKS, WRONG_MARKS = ("true", "false", "1", "0"), ("false",)
-KTO_ADVICE = "TRL's KTOTrainer, which reads such rows as they are"
 # what a prompt ends with that repeats its completion
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")
 

@@ -7,15 +7,12 @@ import json
 import math
 import os
 import re
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from parts.rewards.text_servers import server_json
 from programs.reward_functions_library.contract import _COUNT, _LOCK, _POSITIVE, _number_between, completion_text
 from programs.reward_functions_library.text_parts import _json
 
@@ -108,7 +105,7 @@ class LLMJudge(_Model):
         body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": message}]}
         key, known = hashlib.sha256(json.dumps([url, body]).encode()).hexdigest(), self._state[2]
         if key not in known:
-            reply = self._ask(url.rstrip("/") + "/chat/completions", json.dumps(body).encode())
+            reply = self._ask(url.rstrip("/") + "/chat/completions", body)
             found = re.fullmatch(r'\s*"score"\s*:\s*(-?\d{1,9}(?:\.\d*)?)\s*}[\s`*.]*', reply.rpartition("{")[2])
             with _LOCK:
                 if found is None:
@@ -123,20 +120,13 @@ class LLMJudge(_Model):
                         file.write(json.dumps([key, known[key]]) + "\n")
         return known[key]
 
-    def _ask(self, url: str, body: bytes) -> str:
+    def _ask(self, url: str, body: dict) -> str:
         """The text of the judge's reply, or what went wrong."""
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.getenv('OPENAI_API_KEY')}"}
-        for attempt in range(self.retries + 1):
-            time.sleep(min(30.0, self.backoff_s * 2 ** (attempt - 1)) if attempt else 0)
-            try:
-                request = urllib.request.Request(url, body, headers)
-                with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                    return str(json.loads(response.read(1 << 20))["choices"][0]["message"]["content"])
-            except Exception as error:  # whatever a server can do to a client
-                problem, code = repr(error), getattr(error, "code", 500)
-                if code not in (408, 425, 429) and code < 500:
-                    break
-        return problem
+        try:
+            reply = server_json(url, body, "try another base_url", self.retries + 1, self.timeout_s, self.backoff_s)
+            return str(reply["choices"][0]["message"]["content"])
+        except Exception as error:  # whatever a server can do to a client
+            return repr(error)
 
 
 @dataclass(eq=False)
