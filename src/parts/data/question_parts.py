@@ -60,8 +60,7 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-# decimals, or groups of two digits, as in India: 12,34,567
-DECIMAL_COMMA = re.compile(
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
     r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
 )
 MISSING = (
@@ -69,11 +68,10 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
-MONTH = (
-    "jan|janv|ene|gen|feb|fev|févr|mar|mars|mrz|mär|mrt|apr|avr|abr|mai|may|mag|mei|jun|juin|giu|jul|juil|lug|aug|août"
-    "|ago|sep|sept|set|oct|okt|out|ott|nov|dec|dez|déc|dic"
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
-SPREADSHEET = rf"(?i:\d\d?(?:[-/]|\. ?)(?:{MONTH})\.?)|\d{{4}}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them

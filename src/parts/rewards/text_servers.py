@@ -18,11 +18,9 @@ def is_server(source: str) -> bool:
 def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
     """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried again.
 
-    Args:
-        hint: what the user may try where no answer comes.
-        wait: seconds before the second try; they double up to 30.
+    `hint`: what the user may try where no answer comes.
     """
-    headers, what = {"Content-Type": "application/json"}, ""
+    headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)

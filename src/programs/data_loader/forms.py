@@ -73,8 +73,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.no_answer = False  # no tests and no completion either
-        self.untaken: list[str] = []  # columns beside the prompt of such a row
+        self.untaken: list[str] | None = None  # columns beside the prompt of a row without answer, tests and completion
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -217,8 +216,7 @@ class Shape:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
-            self.no_answer = not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys()
-            if self.no_answer:
+            if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
                 self.untaken = [n for n in rest if isinstance(rest[n], str | int | list) or n in ANSWER_KEYS]
                 inner = ((n, key) for n in rest if isinstance(rest[n], dict) for key in ANSWER_KEYS if key in rest[n])
                 self.untaken += map(".".join, inner)
@@ -381,8 +379,7 @@ def as_preferences(shape: Shape) -> None:
     if shape.name(PROMPT_KEYS):
         shape.prompt()
     elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
-        # ShareGPT's: a conversation, and two messages that may follow
-        as_conversation(shape)
+        as_conversation(shape)  # ShareGPT's: two messages may follow
         if shape.out.pop("completion", None):
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:

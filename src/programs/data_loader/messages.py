@@ -118,8 +118,7 @@ def is_empty_turn(turn, role: str) -> bool:
 
 def without_placeholder(value):
     """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
-    several = isinstance(value, list) and len(value) > 1
-    return value[:-1] if several and is_empty_turn(value[-1], "assistant") else value
+    return value[:-1] if isinstance(value, list) and value[1:] and is_empty_turn(value[-1], "assistant") else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:

@@ -192,8 +192,8 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_answer += shape.no_answer
-        self.untaken.update(shape.untaken)
+        self.no_answer += shape.untaken is not None
+        self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
@@ -263,9 +263,10 @@ class RowReader:
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
-            got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            advice = f"; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}"
-            say(f"note: {got}{advice if self.untaken else ''}")
+            advice = f"; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}" * bool(
+                self.untaken
+            )
+            say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")

@@ -67,13 +67,12 @@ class LLMJudge(_Model):
     @staticmethod
     def checks() -> dict:
         web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
-        from_zero = "a number from 0", _number_between(0)
         return {
             "base_url": web,
             "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
             "timeout_s": _POSITIVE,
             "retries": ("a whole number from 0", _number_between(0, whole=True)),
-            "backoff_s": from_zero,
+            "backoff_s": ("a number from 0", _number_between(0)),
             "concurrency": _COUNT,
         }
 
@@ -152,13 +151,9 @@ class RewardModel(_Model):
             tokenizer, model = self._state = self._state or (self._load() if completions else (None, None))
             texts = [self._text(tokenizer, p, completion_text(c)) for p, c in zip(prompts, completions, strict=True)]
             for i in range(0, len(texts), self.batch_size):
-                batch = tokenizer(
-                    texts[i : i + self.batch_size],
-                    padding=True,
-                    truncation=True,
-                    return_tensors="pt",
-                    add_special_tokens=not tokenizer.chat_template,
-                )  # a template writes its own
+                form = {"padding": True, "truncation": True, "return_tensors": "pt"}
+                form["add_special_tokens"] = not tokenizer.chat_template  # a template writes its own
+                batch = tokenizer(texts[i : i + self.batch_size], **form)
                 scores += model(**batch.to(model.device)).logits[:, 0].float().tolist()
         return [score if math.isfinite(score) else None for score in scores]
 
@@ -177,12 +172,8 @@ class RewardModel(_Model):
     def _text(self, tokenizer, prompt, text: str) -> str:
         turns = [{"role": "user", "content": prompt or ""}] if isinstance(prompt, str | None) else list(prompt)
         turns.append({"role": "assistant", "content": text})
-        whole = (
-            tokenizer.apply_chat_template(turns, tokenize=False)
-            if tokenizer.chat_template
-            else completion_text(turns, ())
-        )
-        return whole.encode("utf-8", "replace").decode()
+        whole = tokenizer.chat_template and tokenizer.apply_chat_template(turns, tokenize=False)
+        return (whole or completion_text(turns, ())).encode("utf-8", "replace").decode()
 
 
 llm_judge, reward_model = LLMJudge(), RewardModel()
