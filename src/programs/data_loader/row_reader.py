@@ -263,9 +263,8 @@ class RowReader:
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
-            advice = f"; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}" * bool(
-                self.untaken
-            )
+            columns = ", ".join(self.untaken)[:200]
+            advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
