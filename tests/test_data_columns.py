@@ -279,6 +279,14 @@ def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
     assert "warning: 1 prompts have another answer in another row" in done.stderr
 
 
+@pytest.mark.parametrize("beside", [{"response": "A."}, {"chosen": "A.", "rejected": "B."}])
+@pytest.mark.parametrize(("numbers", "letters"), [([0, 1], "AB"), ([2, 1], "BA")])
+def test_the_answer_beside_lettered_choices_is_a_letter_in_rows_of_any_kind(beside, numbers, letters, tmp_path):
+    rows = [{"question": "Which?", "options": ["x", "y"], "answer": number, **beside} for number in numbers]
+    read = loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows
+    assert [row["answer"] for row in read] == [*letters] and "A. x\nB. y" in read[0]["prompt"][0]["content"]
+
+
 def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
     rows = [{"question": "2+2?", "choices": ["3", "4"], "answer": 4}, {"question": "1+0?", "choices": ["0", "1"]}]
     rows += [{"question": "1+1?", "choices": ["1", "2"], "answer": answer} for answer in (1, "2")]

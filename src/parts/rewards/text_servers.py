@@ -16,10 +16,7 @@ def is_server(source: str) -> bool:
 
 
 def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
-    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried again.
-
-    `hint`: what the user may try where no answer comes.
-    """
+    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"

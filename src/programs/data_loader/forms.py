@@ -188,6 +188,8 @@ class Shape:
             self.notes.append(LETTER_ALONE)
         if re.search("Ã[\xa1-\xbf]|â€.", asked):
             self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
+        if self.choices and "answer" not in out and row.get("answer") is not None:
+            pick_letter(self)
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -296,6 +298,11 @@ def as_choices(shape: Shape) -> None:
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
+    pick_letter(shape)
+
+
+def pick_letter(shape: Shape) -> None:
+    """Fill in the letter of the right choice."""
     facts = shape.facts
     name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
     others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
@@ -464,8 +471,7 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-# what a prompt ends with that repeats its completion
-ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 

@@ -227,8 +227,7 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                if "choices" in (form, settings.kind):
-                    numbers.update(shown_numbers(row))
+                numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())

@@ -66,9 +66,11 @@ class LLMJudge(_Model):
 
     @staticmethod
     def checks() -> dict:
-        web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
         return {
-            "base_url": web,
+            "base_url": (
+                "an http or https URL",
+                lambda url: url is None or str(url).startswith(("http://", "https://")),
+            ),
             "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
             "timeout_s": _POSITIVE,
             "retries": ("a whole number from 0", _number_between(0, whole=True)),
