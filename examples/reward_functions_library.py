@@ -14,22 +14,25 @@ option value keeps; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         56-67  python source    Parses Python source in a process with threads
-#        70-199  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       202-337  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       340-350  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#       353-574  contract         The contract of every reward function: inputs, options, and valid values
-#       577-742  text parts       Finding answers, blocks and sections in texts
-#       745-977  correctness      Right answers, and programs that pass tests
-#      980-1151  format           Layouts, style and repetition
-#     1154-1257  length           Lengths
-#     1260-1438  judges           Models that judge
-#     1441-1562  combined         Rewards made of others, presets, and names of older versions
+#         58-69  python source    Parses Python source in a process with threads
+#         72-78  messages         Errors that a user can fix, each with its exit code, and messages on stderr
+#        81-212  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       215-350  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       353-373  text servers     Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#       376-386  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       389-608  contract         The contract of every reward function: inputs, options, and valid values
+#       611-775  text parts       Finding answers, blocks and sections in texts
+#      778-1010  correctness      Right answers, and programs that pass tests
+#     1013-1184  format           Layouts, style and repetition
+#     1187-1290  length           Lengths
+#     1293-1457  judges           Models that judge
+#     1460-1569  combined         Rewards made of others, presets, and names of older versions
 
 import ast
 import asyncio
 import functools
 import hashlib
+import http.client
 import importlib.util
 import inspect
 import itertools
@@ -44,7 +47,6 @@ import threading
 import time
 import unicodedata
 import urllib.error
-import urllib.parse
 import urllib.request
 import warnings
 from collections import Counter
@@ -67,24 +69,34 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
     return ast.parse(source, name, mode)
 
 
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -106,7 +118,8 @@ HEDGE = re.compile(  # behind an answer: a second one
     r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
 )
 NEGATED = (
-    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?)\b|不|没|ない|ません"
+    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
+    "|不|没|ない|ません|नहीं|নয়|కాదు"
 )
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
@@ -337,6 +350,29 @@ def is_program(text: str) -> bool:
         return False
 
 
+# -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
+
+
+def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
+    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    for attempt in range(tries):
+        time.sleep(min(30.0, wait * 2 ** (attempt - 1)) if attempt else 0)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            what = f"{error} {error.read()[:200]!r}"
+            if error.code not in (408, 425, 429) and error.code < 500:
+                break
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            what = str(error)
+    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+
+
 # -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
 
 
@@ -469,10 +505,8 @@ def _is_schema(schema) -> bool:
     """Whether a value is a valid JSON Schema; without jsonschema the first text tells."""
     try:
         _validator(schema if isinstance(schema, str) else json.dumps(schema))
-    except ImportError:
-        return True
-    except Exception:  # whatever a library makes of any schema
-        return False
+    except Exception as error:  # whatever a library makes of any schema
+        return isinstance(error, ImportError)
     return True
 
 
@@ -601,7 +635,6 @@ _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
-_BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
@@ -641,9 +674,9 @@ def _code(text: str) -> str:
 def _found(text: str, marked=True) -> list[str]:
     """What stands in the marks of the answer, with the quotes and signs around it."""
     text = corrected(visible(text)) if marked else visible(text)
-    found = _sections(text, "answer") or (marked and _BOX.findall(text))
+    found = _sections(text, "answer") or (marked and boxes_in(text))
     found = (
-        [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
+        [part for whole in found for part in boxes_in(whole) or _stated(whole) or [whole]]
         if found
         else marked and _stated(text)
     )
@@ -1309,14 +1342,15 @@ class LLMJudge(_Model):
 
     @staticmethod
     def checks() -> dict:
-        web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
-        from_zero = "a number from 0", _number_between(0)
         return {
-            "base_url": web,
+            "base_url": (
+                "an http or https URL",
+                lambda url: url is None or str(url).startswith(("http://", "https://")),
+            ),
             "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
             "timeout_s": _POSITIVE,
             "retries": ("a whole number from 0", _number_between(0, whole=True)),
-            "backoff_s": from_zero,
+            "backoff_s": ("a number from 0", _number_between(0)),
             "concurrency": _COUNT,
         }
 
@@ -1348,7 +1382,7 @@ class LLMJudge(_Model):
         body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": message}]}
         key, known = hashlib.sha256(json.dumps([url, body]).encode()).hexdigest(), self._state[2]
         if key not in known:
-            reply = self._ask(url.rstrip("/") + "/chat/completions", json.dumps(body).encode())
+            reply = self._ask(url.rstrip("/") + "/chat/completions", body)
             found = re.fullmatch(r'\s*"score"\s*:\s*(-?\d{1,9}(?:\.\d*)?)\s*}[\s`*.]*', reply.rpartition("{")[2])
             with _LOCK:
                 if found is None:
@@ -1363,20 +1397,13 @@ class LLMJudge(_Model):
                         file.write(json.dumps([key, known[key]]) + "\n")
         return known[key]
 
-    def _ask(self, url: str, body: bytes) -> str:
+    def _ask(self, url: str, body: dict) -> str:
         """The text of the judge's reply, or what went wrong."""
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.getenv('OPENAI_API_KEY')}"}
-        for attempt in range(self.retries + 1):
-            time.sleep(min(30.0, self.backoff_s * 2 ** (attempt - 1)) if attempt else 0)
-            try:
-                request = urllib.request.Request(url, body, headers)
-                with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                    return str(json.loads(response.read(1 << 20))["choices"][0]["message"]["content"])
-            except Exception as error:  # whatever a server can do to a client
-                problem, code = repr(error), getattr(error, "code", 500)
-                if code not in (408, 425, 429) and code < 500:
-                    break
-        return problem
+        try:
+            reply = server_json(url, body, "try another base_url", self.retries + 1, self.timeout_s, self.backoff_s)
+            return str(reply["choices"][0]["message"]["content"])
+        except Exception as error:  # whatever a server can do to a client
+            return repr(error)
 
 
 @dataclass(eq=False)
@@ -1402,13 +1429,9 @@ class RewardModel(_Model):
             tokenizer, model = self._state = self._state or (self._load() if completions else (None, None))
             texts = [self._text(tokenizer, p, completion_text(c)) for p, c in zip(prompts, completions, strict=True)]
             for i in range(0, len(texts), self.batch_size):
-                batch = tokenizer(
-                    texts[i : i + self.batch_size],
-                    padding=True,
-                    truncation=True,
-                    return_tensors="pt",
-                    add_special_tokens=not tokenizer.chat_template,
-                )  # a template writes its own
+                form = {"padding": True, "truncation": True, "return_tensors": "pt"}
+                form["add_special_tokens"] = not tokenizer.chat_template  # a template writes its own
+                batch = tokenizer(texts[i : i + self.batch_size], **form)
                 scores += model(**batch.to(model.device)).logits[:, 0].float().tolist()
         return [score if math.isfinite(score) else None for score in scores]
 
@@ -1427,12 +1450,8 @@ class RewardModel(_Model):
     def _text(self, tokenizer, prompt, text: str) -> str:
         turns = [{"role": "user", "content": prompt or ""}] if isinstance(prompt, str | None) else list(prompt)
         turns.append({"role": "assistant", "content": text})
-        whole = (
-            tokenizer.apply_chat_template(turns, tokenize=False)
-            if tokenizer.chat_template
-            else completion_text(turns, ())
-        )
-        return whole.encode("utf-8", "replace").decode()
+        whole = tokenizer.chat_template and tokenizer.apply_chat_template(turns, tokenize=False)
+        return (whole or completion_text(turns, ())).encode("utf-8", "replace").decode()
 
 
 llm_judge, reward_model = LLMJudge(), RewardModel()
@@ -1541,22 +1560,10 @@ CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1)
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
 
-REMOVED_REWARDS = {
-    "math_problem": 'combine([math_equivalence, soft_xml_format], [0.9, 0.1], mode="gated") in a file of yours',
-    "code_generation": 'combine([code_execution, code_block_format], [0.9, 0.1], mode="gated") in a file of yours',
-    "length_range": "min_length and max_length_penalty",
-    "open_r1_format": "soft_xml_format",
-    "reasoning_steps": "reasoning_quality",
-    "run_test_cases": "code_execution, or run_code of scripts/sandbox.py",
-    "extract_xml_tag": "extract_answer, or re.findall",
-    "citation": "create_reward_template.py --task custom --rule matches:REGEX",
-}
-
 
 def __getattr__(name: str):
     """The names that older code knows: `exact_match_reward` is `exact_match`."""
     known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
     if not callable(known):
-        other = REMOVED_REWARDS.get(name.removesuffix("_reward"), "one of `reward_preflight.py --list`")
-        raise AttributeError(f"got no reward {name!r}; try {other}")
+        raise AttributeError(f"got no reward {name!r}; try one of `reward_preflight.py --list`")
     return known

@@ -37,25 +37,25 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       349-566  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
 #       569-698  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       701-877  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       880-952  stated answers     Where a text states its final answer: marks and phrases in six languages, and the …
-#      955-1115  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1118-1357  question parts     Columns that look like part of the question: passages, options, images, a second …
-#     1360-1445  chat               Chat templates: their settings, how they render messages, and strings that bypass …
-#     1448-1477  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1480-1502  prompts            Prompts as token ids, for training and held out
-#     1505-1523  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1526-1597  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1600-1608  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     1611-1705  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1708-1974  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1977-2342  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2345-2563  choices            Questions with choices
-#     2566-2981  forms              The forms that rows come in
-#     2984-3098  form names         Forms by name, and which one a row has
-#     3101-3314  writing            Rows written for each target, and held-out rows
-#     3317-3618  row reader         Rows read from files, globs and the hub, checked and counted
-#     3621-3755  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3758-4008  command            The command line, and what --inspect shows
+#       880-953  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
+#      956-1116  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1119-1366  question parts     Columns that look like part of the question: passages, options, images, a second …
+#     1369-1455  chat               Chat templates: their settings, how they render messages, and strings that bypass …
+#     1458-1487  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1490-1512  prompts            Prompts as token ids, for training and held out
+#     1515-1533  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1536-1607  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1610-1618  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     1621-1715  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1718-1988  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1991-2356  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2359-2579  choices            Questions with choices
+#     2582-3027  forms              The forms that rows come in
+#     3030-3145  form names         Forms by name, and which one a row has
+#     3148-3361  writing            Rows written for each target, and held-out rows
+#     3364-3665  row reader         Rows read from files, globs and the hub, checked and counted
+#     3668-3802  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3805-4050  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -882,18 +882,19 @@ def hub_is_reached() -> bool:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1150,7 +1151,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1164,13 +1165,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -1180,6 +1186,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1232,7 +1240,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1327,8 +1336,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -1336,12 +1345,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -1381,7 +1390,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -1434,9 +1445,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -1750,10 +1760,11 @@ DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
-    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}; content parts are joined."""
+    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}, less an empty first one of the system."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
-    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value)]
+    first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
+    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value[first:], start=first)]
 
 
 def read_message(raw, name: str) -> dict:
@@ -1775,7 +1786,7 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
-    more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
+    more = {key: item for key, item in raw.items() if key not in (said, text) and item not in (None, [], {})}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
@@ -1795,13 +1806,15 @@ def join_parts(parts: list, name: str) -> str:
     return "".join(texts)
 
 
+def is_empty_turn(turn, role: str) -> bool:
+    """Whether a raw message of a role says nothing."""
+    by_role = isinstance(turn, dict) and ROLES.get(str(turn.get("role", turn.get("from")))) == role
+    return by_role and all(is_empty(item) for key, item in turn.items() if key not in ("role", "from"))
+
+
 def without_placeholder(value):
     """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
-    last = value[-1] if isinstance(value, list) and len(value) > 1 else None
-    if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
-        return value
-    empty = all(is_empty(item) for key, item in last.items() if key not in ("role", "from"))
-    return value[:-1] if empty else value
+    return value[:-1] if isinstance(value, list) and value[1:] and is_empty_turn(value[-1], "assistant") else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
@@ -1826,7 +1839,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
     else:
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
+        advice = [f"--map prompt={name}.FIELD"] if isinstance(value, dict) and value else []
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages", *advice)
     if system is not None:
         if not isinstance(system, str):
             raise BadRow("system", shown(system), "text")
@@ -1988,7 +2002,7 @@ ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
+SPAN = {"text", "answer_start", "answer_end", "tokens"}  # an answer in a passage, as SQuAD and NarrativeQA have it
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
@@ -2348,7 +2362,7 @@ LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
-PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
+PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
@@ -2373,7 +2387,7 @@ def choices_of(row: dict) -> Choices | None:
         return None
     if WRONG.match(columns[0]):
         choices = from_wrong(row, columns)
-    elif columns[0] in CHOICE_KEYS:
+    elif len(columns) == 1:
         choices = from_value(columns[0], row[columns[0]])
     else:
         choices = from_columns(row, columns)
@@ -2413,6 +2427,8 @@ def from_value(name: str, value) -> Choices | None:
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
+    if isinstance(value, list) and all(isinstance(item, list) and len(item) == 1 for item in value):
+        value = [item[0] for item in value]  # TAL-SCQ5K's
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
@@ -2596,7 +2612,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
+        self.untaken: list[str] | None = None  # columns beside the prompt of a row without answer, tests and completion
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -2711,6 +2727,8 @@ class Shape:
             self.notes.append(LETTER_ALONE)
         if re.search("Ã[\xa1-\xbf]|â€.", asked):
             self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
+        if self.choices and "answer" not in out and row.get("answer") is not None:
+            pick_letter(self)
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -2728,7 +2746,7 @@ class Shape:
         if "tests" in out:
             check_runnable(out, self.tests_name)
         if "completion" in out:
-            check_paired_preference(row)
+            check_completion(row, asked, out["completion"])
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -2763,17 +2781,30 @@ def is_preamble(text, entry_point) -> bool:
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice, pairs = shape.row, "a file in that form, or --drop for these columns", {}
+    check_alone(shape)
+    shape.prompt()
+
+
+def check_alone(shape: Shape) -> None:
+    """Raise BadRow for a message of a conversation in other rows, and for responses to compare."""
+    advice, pairs = "a file in that form, or --drop for these columns", {}
+    row = {name: value for name, value in shape.row.items() if name not in shape.used}
     if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
         got = f"one message of a conversation ({', '.join(names)})"
         raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    for name in row:
-        if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
+    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
+    for better, worse in COMPARED:
+        if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
+            other = name.replace(better, worse)
+            advice = "--map" + f" chosen={name}" * (name != "chosen") + f" rejected={other}" * (other != "rejected")
+            raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
+    for name in filled:
+        if match := ONE_RESPONSE.fullmatch(name):
             pairs.setdefault(match[1].lower(), []).append(name)
-    if names := next((names for names in pairs.values() if len(names) > 1), None):
+    several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
+    if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
         got = f"several responses to compare ({', '.join(names)})"
         raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
-    shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
@@ -2806,6 +2837,11 @@ def as_choices(shape: Shape) -> None:
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
+    pick_letter(shape)
+
+
+def pick_letter(shape: Shape) -> None:
+    """Fill in the letter of the right choice."""
     facts = shape.facts
     name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
     others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
@@ -2876,7 +2912,9 @@ def as_conversation(shape: Shape) -> None:
     shape.add_passages(False)
     if reply:
         shape.out["completion"] = reply
-    elif shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+        return
+    check_alone(shape)
+    if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
         shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
 
 
@@ -2886,8 +2924,8 @@ def as_preferences(shape: Shape) -> None:
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
         shape.prompt()
-    elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
-        as_conversation(shape)
+    elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
+        as_conversation(shape)  # ShareGPT's: two messages may follow
         if shape.out.pop("completion", None):
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
@@ -2920,13 +2958,19 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def check_paired_preference(row: dict) -> None:
-    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
-    for name in ("label", "kto_tag"):
-        if str(row.get(name)).lower() in ("true", "false"):
-            expected = "right completions only, or pairs of chosen and rejected"
-            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
-            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
+    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's are, or that the prompt holds."""
+    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
+    for name in kto or wrong:
+        expected = "right completions only, or pairs of chosen and rejected"
+        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
+        advice += f", or --drop {name} to take all as right"
+        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+    reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
+    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+        advice = "--drop prompt if other columns hold the question, or cutting it off"
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
 
 
 def as_ours(shape: Shape) -> None:
@@ -2964,7 +3008,9 @@ FORMS = {
 }
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
+COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
@@ -3077,7 +3123,8 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    known |= {"correct", "answer_key", "chosen", "rejected"}
     plain_names = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 
@@ -3486,8 +3533,8 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_answer += bool(shape.untaken)
-        self.untaken.update(shape.untaken)
+        self.no_answer += shape.untaken is not None
+        self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
@@ -3521,8 +3568,7 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                if "choices" in (form, settings.kind):
-                    numbers.update(shown_numbers(row))
+                numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
@@ -3556,9 +3602,10 @@ class RowReader:
             before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.untaken:
-            got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
+        if self.untaken or 0 < self.no_answer < read:
+            columns = ", ".join(self.untaken)[:200]
+            advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
+            say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
@@ -3783,11 +3830,6 @@ FLAGS = {  # name: (help, what argparse gets)
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
-REMOVED = {
-    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
-    "delimiter": "a file with commas between its columns, if its separator cannot be detected",
-    "plot": "--inspect, which prints percentiles of the lengths",
-}
 
 
 def make_command() -> argparse.ArgumentParser:
@@ -3990,7 +4032,7 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(make_command(), argv, removed=REMOVED)
+    args = parse_flags(make_command(), argv)
     try:
         return run_command(args)
     except UserError as error:

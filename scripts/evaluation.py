@@ -38,60 +38,60 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       149-160  python source       Parses Python source in a process with threads
-#       163-252  messages            Errors that a user can fix, each with its exit code, and messages on stderr
-#       255-260  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       263-423  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       426-593  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       596-933  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#      936-1001  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#     1004-1221  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#     1224-1337  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1340-1574  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1577-1649  stated answers      Where a text states its final answer: marks and phrases in six languages, and …
-#     1652-1787  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1790-2063  question parts      Columns that look like part of the question: passages, options, images, a second …
-#     2066-2194  chat                Chat templates: their settings, how they render messages, and strings that …
-#     2197-2223  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2226-2241  prompts             Prompts as token ids, for training and held out
-#     2244-2255  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2258-2304  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
-#     2307-2518  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     2521-2781  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2784-3079  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3082-3236  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3239-3465  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3468-3608  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
-#     3611-3673  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     3676-3931  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     3934-4088  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     4091-4251  play                Play a policy's conversations with environments: each turn samples all open ones …
-#     4254-4436  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     4439-4731  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4734-4742  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4745-5044  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
-#     5047-5212  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     5215-5263  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5266-5318  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     5321-5509  cache probe         What a model's cache and attention can do, measured before sampling
-#     5512-5568  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5571-5787  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5790-5844  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5847-5865  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5868-6019  memory              The memory that a run will need, from the shape of its networks
-#     6022-6076  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6079-6113  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6116-6291  paired tests        Intervals, paired tests, pass@k
-#     6294-6346  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6349-6513  settings            Settings
-#     6516-6679  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6682-6972  tasks               What a task is; generation, mathematics, code
-#     6975-7119  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7122-7322  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7325-7472  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7475-7754  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7757-7879  models              Models in vLLM, on servers, and none; opening those that were named
-#     7882-8036  run                 Running the tasks, and the command line
+#       150-161  python source       Parses Python source in a process with threads
+#       164-253  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       256-261  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       264-424  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       427-594  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       597-934  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#      937-1002  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#     1005-1222  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#     1225-1338  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1341-1575  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1578-1651  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1654-1789  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1792-2073  question parts      Columns that look like part of the question: passages, options, images, a second …
+#     2076-2206  chat                Chat templates: their settings, how they render messages, and strings that …
+#     2209-2235  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2238-2253  prompts             Prompts as token ids, for training and held out
+#     2256-2267  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2270-2312  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
+#     2315-2526  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     2529-2782  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2785-3080  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3083-3237  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3240-3466  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3469-3609  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
+#     3612-3674  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     3677-3932  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     3935-4089  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     4092-4252  play                Play a policy's conversations with environments: each turn samples all open ones …
+#     4255-4437  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     4440-4732  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4735-4743  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4746-5045  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
+#     5048-5213  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     5216-5264  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5267-5319  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     5322-5510  cache probe         What a model's cache and attention can do, measured before sampling
+#     5513-5569  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5572-5788  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5791-5845  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5848-5866  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5869-6020  memory              The memory that a run will need, from the shape of its networks
+#     6023-6077  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6080-6114  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6117-6292  paired tests        Intervals, paired tests, pass@k
+#     6295-6347  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6350-6514  settings            Settings
+#     6517-6680  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6683-6973  tasks               What a task is; generation, mathematics, code
+#     6976-7120  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7123-7323  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7326-7473  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7476-7755  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7758-7880  models              Models in vLLM, on servers, and none; opening those that were named
+#     7883-8037  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -110,6 +110,7 @@ import functools
 import gc
 import gzip
 import hashlib
+import http.client
 import importlib
 import importlib.util
 import inspect
@@ -1579,18 +1580,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1821,7 +1823,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1835,13 +1837,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -1851,6 +1858,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1903,7 +1912,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1998,8 +2008,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -2007,12 +2017,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -2111,7 +2121,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -2258,27 +2270,23 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 # -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
 
 
-def server_json(url: str, body: dict | None, hint: str) -> dict:
-    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
-
-    Args:
-        hint: what the user may try where no answer comes.
-    """
+def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
+    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
-    for attempt in range(5):
+    for attempt in range(tries):
+        time.sleep(min(30.0, wait * 2 ** (attempt - 1)) if attempt else 0)
         try:
-            with urllib.request.urlopen(request, timeout=600) as response:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             what = f"{error} {error.read()[:200]!r}"
-            if error.code not in (408, 429, 500, 502, 503, 504):
+            if error.code not in (408, 425, 429) and error.code < 500:
                 break
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             what = str(error)
-        time.sleep(0.5 * 2**attempt)
     raise UserError(f"got {what} from {url}; expected an answer; {hint}")
 
 
@@ -2707,16 +2715,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2735,7 +2736,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

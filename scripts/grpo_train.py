@@ -47,47 +47,47 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1025-1242  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1245-1358  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1361-1606  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1609-1681  stated answers    Where a text states its final answer: marks and phrases in six languages, and the …
-#     1684-1819  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1822-2095  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2098-2271  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2274-2360  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2363-2447  prompts           Prompts as token ids, for training and held out
-#     2450-2656  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2659-2919  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2922-3164  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3167-3321  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3324-3550  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3553-3693  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3696-3758  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     3761-4016  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4019-4173  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4176-4348  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4351-4505  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4508-4848  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4851-4973  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     4976-5037  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5040-5046  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5049-5130  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5133-5209  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5212-5230  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5233-5495  memory            The memory that a run will need, from the shape of its networks
-#     5498-5702  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5705-5789  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5792-5911  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5914-5956  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     5959-5991  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     5994-6062  summary           summary.json and the lines at the end of a run
-#     6065-6249  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6252-6271  paired tests      Intervals, paired tests, pass@k
-#     6274-6522  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6525-6643  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6646-6843  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6846-7016  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7019-7140  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7143-7392  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7395-7500  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7503-7747  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1609-1682  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1685-1820  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1823-2104  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2107-2281  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2284-2370  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2373-2457  prompts           Prompts as token ids, for training and held out
+#     2460-2666  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2669-2922  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2925-3167  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3170-3324  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3327-3553  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3556-3696  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3699-3761  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     3764-4019  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4022-4176  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4179-4351  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4354-4508  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4511-4851  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4854-4976  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     4979-5040  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5043-5049  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5052-5133  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5136-5212  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5215-5233  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5236-5498  memory            The memory that a run will need, from the shape of its networks
+#     5501-5705  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5708-5792  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5795-5914  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5917-5959  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     5962-5994  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5997-6065  summary           summary.json and the lines at the end of a run
+#     6068-6252  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6255-6274  paired tests      Intervals, paired tests, pass@k
+#     6277-6525  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6528-6646  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6649-6846  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6849-7019  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7022-7143  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7146-7395  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7398-7503  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7506-7750  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1611,18 +1611,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1853,7 +1854,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1867,13 +1868,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -1883,6 +1889,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1935,7 +1943,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -2030,8 +2039,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -2039,12 +2048,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -2148,7 +2157,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -2201,9 +2212,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 class TemplateForm:
@@ -2845,16 +2855,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2873,7 +2876,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-199  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       202-337  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       340-579  vocabulary      Patterns, names and units; texts brought into one form
-#       582-961  values          Reading answers: expressions at sample points, and the structures around them
-#      964-1145  worker          The worker that asks math-verify, within its time
-#     1148-1316  equality        Equality of values and of answers
-#     1319-1463  answers         The answer of a completion, and of a row
-#     1466-1554  command         The score of a completion, and the command line
+#        79-200  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       203-338  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       341-580  vocabulary      Patterns, names and units; texts brought into one form
+#       583-962  values          Reading answers: expressions at sample points, and the structures around them
+#      965-1146  worker          The worker that asks math-verify, within its time
+#     1149-1317  equality        Equality of values and of answers
+#     1320-1464  answers         The answer of a completion, and of a row
+#     1467-1555  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -82,18 +82,19 @@ ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproxi
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -446,7 +447,7 @@ _TOKEN = re.compile(
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
-    "或 和 与 及 不 非 か oder ou et und y o nicht pas "
+    "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
     "choose mod modulo over more less than score minus plus divided by point itself trillion".split()

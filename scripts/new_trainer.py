@@ -49,22 +49,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       423-547  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
 #       550-604  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       607-710  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       713-785  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       788-923  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#      926-1199  question parts  Columns that look like part of the question: passages, options, images, a second text
-#     1202-1282  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
-#     1285-1322  extracts        Extract the part of a Python file that some of its names need
-#     1325-1520  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1523-1783  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1786-1815  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1818-1855  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1858-1864  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1867-1942  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1945-1956  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1959-2001  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2004-2246  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2249-2366  training        The check of a page, its run, and the results of both
-#     2369-2630  command         The command line
+#       713-786  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       789-924  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#      927-1208  question parts  Columns that look like part of the question: passages, options, images, a second text
+#     1211-1291  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
+#     1294-1331  extracts        Extract the part of a Python file that some of its names need
+#     1334-1529  user code       What a reward gets: texts, copies of the columns, and a process state of its own
+#     1532-1785  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1788-1817  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1820-1857  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1860-1866  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1869-1944  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1947-1958  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1961-2003  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2006-2248  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2251-2368  training        The check of a page, its run, and the results of both
+#     2371-2632  command         The command line
 
 import argparse
 import ast
@@ -715,18 +715,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -957,7 +958,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -971,13 +972,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -987,6 +993,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1039,7 +1047,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1134,8 +1143,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -1143,12 +1152,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -1709,16 +1718,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1737,7 +1739,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

@@ -50,59 +50,59 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1197-1414  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1417-1530  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1533-1778  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1781-1853  stated answers    Where a text states its final answer: marks and phrases in six languages, and the …
-#     1856-1991  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1994-2267  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2270-2443  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2446-2532  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2535-2619  prompts           Prompts as token ids, for training and held out
-#     2622-2828  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2831-3091  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3094-3399  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3402-3556  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3559-3785  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3788-3928  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3931-3993  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     3996-4251  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4254-4408  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4411-4583  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4586-4775  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4778-5255  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5258-5493  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     5496-5795  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     5798-6104  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     6107-6155  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     6158-6210  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     6213-6465  cache probe       What a model's cache and attention can do, measured before sampling
-#     6468-6524  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6527-6785  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6788-6925  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6928-7124  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7127-7314  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7317-7607  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7610-7691  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7694-7997  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8000-8102  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8105-8375  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8378-8471  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8474-8645  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8648-8971  memory            The memory that a run will need, from the shape of its networks
-#     8974-9209  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9212-9296  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9299-9418  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9421-9529  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9532-9574  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9577-9609  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9612-9680  summary           summary.json and the lines at the end of a run
-#    9683-10046  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10049-10068  paired tests      Intervals, paired tests, pass@k
-#   10071-10095  settings          Settings of the trainer
-#   10098-10174  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10177-10368  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10371-10493  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10496-10517  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10520-10689  step              One step: rollout, experience, update, in the order of the data
-#   10692-10781  run               The memory and the plan of a run, its loop, and the command line
+#     1781-1854  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1857-1992  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1995-2276  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2279-2453  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2456-2542  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2545-2629  prompts           Prompts as token ids, for training and held out
+#     2632-2838  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2841-3094  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3097-3402  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3405-3559  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3562-3788  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3791-3931  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3934-3996  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     3999-4254  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4257-4411  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4414-4586  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4589-4778  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4781-5258  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5261-5496  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     5499-5798  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     5801-6107  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     6110-6158  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     6161-6213  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     6216-6468  cache probe       What a model's cache and attention can do, measured before sampling
+#     6471-6527  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6530-6788  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6791-6928  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6931-7127  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7130-7317  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7320-7610  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7613-7694  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7697-8000  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8003-8105  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8108-8378  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8381-8474  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8477-8648  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8651-8974  memory            The memory that a run will need, from the shape of its networks
+#     8977-9212  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9215-9299  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9302-9421  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9424-9532  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9535-9577  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9580-9612  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9615-9683  summary           summary.json and the lines at the end of a run
+#    9686-10049  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10052-10071  paired tests      Intervals, paired tests, pass@k
+#   10074-10098  settings          Settings of the trainer
+#   10101-10177  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10180-10371  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10374-10496  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10499-10520  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10523-10692  step              One step: rollout, experience, update, in the order of the data
+#   10695-10784  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1783,18 +1783,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -2025,7 +2026,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -2039,13 +2040,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -2055,6 +2061,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2107,7 +2115,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -2202,8 +2211,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -2211,12 +2220,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -2320,7 +2329,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -2373,9 +2384,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 class TemplateForm:
@@ -3017,16 +3027,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -3045,7 +3048,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

@@ -63,46 +63,46 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #      802-1019  data files             Data files as text: unpack, decode, refuse files without data; the rows of …
 #     1022-1135  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
 #     1138-1383  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1386-1458  stated answers         Where a text states its final answer: marks and phrases in six languages, and …
-#     1461-1621  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
-#     1624-1897  question parts         Columns that look like part of the question: passages, options, images, a …
-#     1900-2073  chat                   Chat templates: their settings, how they render messages, and strings that …
-#     2076-2137  prompts                Prompts as token ids, for training and held out
-#     2140-2216  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
-#     2219-2430  user code              What a reward gets: texts, copies of the columns, and a process state of its own
-#     2433-2544  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2547-2807  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2810-3105  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3108-3262  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3265-3450  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
-#     3453-3593  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
-#     3596-3658  control tokens         Render messages so that nothing in them becomes a control token, where …
-#     3661-3872  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
-#     3875-3907  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
-#     3910-4064  conversations          A conversation with an environment: its record, and calls of the …
-#     4067-4227  play                   Play a policy's conversations with environments: each turn samples all open …
-#     4230-4317  play setup             Setup of conversations, and their scores, for all programs that take …
-#     4320-4676  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4679-4687  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
-#     4690-4956  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
-#     4959-5087  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
-#     5090-5138  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5141-5193  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
-#     5196-5409  cache probe            What a model's cache and attention can do, measured before sampling
-#     5412-5468  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5471-5677  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5680-5856  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5859-5977  rows and gold          Rows of the data, and the reference completion of each
-#     5980-6174  probes                 Completions that must not be paid
-#     6177-6376  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6379-6566  scoring                Scores of completions, graded, and what was found
-#     6569-6867  preflight              The checks of a reward and the verdict
-#     6870-7037  policies               Scripted policies: the answers of one conversation, turn by turn
-#     7040-7144  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7147-7347  environment preflight  The checks of an environment and the verdict
-#     7350-7415  report                 Printed reports and --list
-#     7418-7497  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7500-7624  command                The command line
+#     1386-1459  stated answers         Where a text states its final answer: marks and phrases in 20 languages, and …
+#     1462-1622  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
+#     1625-1906  question parts         Columns that look like part of the question: passages, options, images, a …
+#     1909-2083  chat                   Chat templates: their settings, how they render messages, and strings that …
+#     2086-2147  prompts                Prompts as token ids, for training and held out
+#     2150-2226  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
+#     2229-2440  user code              What a reward gets: texts, copies of the columns, and a process state of its own
+#     2443-2554  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2557-2810  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2813-3108  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3111-3265  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3268-3453  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
+#     3456-3596  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
+#     3599-3661  control tokens         Render messages so that nothing in them becomes a control token, where …
+#     3664-3875  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
+#     3878-3910  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
+#     3913-4067  conversations          A conversation with an environment: its record, and calls of the …
+#     4070-4230  play                   Play a policy's conversations with environments: each turn samples all open …
+#     4233-4320  play setup             Setup of conversations, and their scores, for all programs that take …
+#     4323-4679  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4682-4690  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
+#     4693-4959  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
+#     4962-5090  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
+#     5093-5141  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5144-5196  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
+#     5199-5412  cache probe            What a model's cache and attention can do, measured before sampling
+#     5415-5471  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5474-5680  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5683-5859  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5862-5980  rows and gold          Rows of the data, and the reference completion of each
+#     5983-6177  probes                 Completions that must not be paid
+#     6180-6379  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6382-6569  scoring                Scores of completions, graded, and what was found
+#     6572-6870  preflight              The checks of a reward and the verdict
+#     6873-7040  policies               Scripted policies: the answers of one conversation, turn by turn
+#     7043-7147  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7150-7350  environment preflight  The checks of an environment and the verdict
+#     7353-7418  report                 Printed reports and --list
+#     7421-7500  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7503-7627  command                The command line
 
 import argparse
 import ast
@@ -1388,18 +1388,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1655,7 +1656,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -1669,13 +1670,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -1685,6 +1691,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1737,7 +1745,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -1832,8 +1841,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -1841,12 +1850,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -1950,7 +1959,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -2003,9 +2014,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 class TemplateForm:
@@ -2733,16 +2743,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2761,7 +2764,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

@@ -32,7 +32,7 @@ because namespaces do the same in a sixth of the time.
 # Contents
 #        91-102  python source    Parses Python source in a process with threads
 #       105-113  messages         Errors that a user can fix, each with its exit code, and messages on stderr
-#       116-122  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       116-122  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
 #       125-127  extracts         Extract the part of a Python file that some of its names need
 #       130-164  limits           Exceptions and limits of the sandbox
 #       167-389  values           Messages and values between the processes

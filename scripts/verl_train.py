@@ -51,56 +51,56 @@ failed, 128 + n stopped by signal n.
 #     1184-1401  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1404-1517  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1520-1765  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1768-1840  stated answers    Where a text states its final answer: marks and phrases in six languages, and the …
-#     1843-1978  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1981-2254  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2257-2366  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2369-2405  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2408-2441  prompts           Prompts as token ids, for training and held out
-#     2444-2461  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2464-2565  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     2568-2606  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     2609-2845  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     2848-2922  extracts          Extract the part of a Python file that some of its names need
-#     2925-3137  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     3140-3400  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3403-3698  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3701-3855  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3858-4084  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     4087-4227  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     4230-4292  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4295-4550  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4553-4707  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4710-4849  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4852-5031  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     5034-5147  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5150-5156  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5159-5240  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5243-5288  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5291-5393  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5396-5666  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5669-5752  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5755-5780  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5783-5972  memory            The memory that a run will need, from the shape of its networks
-#     5975-5982  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5985-6089  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6092-6192  settings          Settings, and hardware by name
-#     6195-6632  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6635-6703  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6706-6787  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6790-6887  data              Rows as verl reads them
-#     6890-6978  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     6981-7228  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7231-7482  overrides         Our settings as verl's overrides
-#     7485-7633  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7636-7730  memory            Memory of one GPU, and sizes that do not divide
-#     7733-7953  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     7956-8096  job folder        The folder of a job: data, rewards, an environment, settings
-#     8099-8208  checks            --check: everything that can be verified before a run
-#     8211-8485  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8488-8709  export            --export: a job as four files that need neither this script nor its bundle
-#     8712-8804  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8807-8854  command           The command line
+#     1768-1841  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1844-1979  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1982-2263  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2266-2376  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2379-2415  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2418-2451  prompts           Prompts as token ids, for training and held out
+#     2454-2471  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2474-2575  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     2578-2616  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     2619-2855  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     2858-2932  extracts          Extract the part of a Python file that some of its names need
+#     2935-3147  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     3150-3403  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3406-3701  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3704-3858  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3861-4087  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     4090-4230  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     4233-4295  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4298-4553  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4556-4710  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4713-4852  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4855-5034  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     5037-5150  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5153-5159  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5162-5243  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5246-5291  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5294-5396  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5399-5669  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5672-5755  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5758-5783  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5786-5975  memory            The memory that a run will need, from the shape of its networks
+#     5978-5985  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5988-6092  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6095-6195  settings          Settings, and hardware by name
+#     6198-6635  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6638-6706  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6709-6790  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6793-6890  data              Rows as verl reads them
+#     6893-6981  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     6984-7231  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7234-7485  overrides         Our settings as verl's overrides
+#     7488-7636  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7639-7733  memory            Memory of one GPU, and sizes that do not divide
+#     7736-7956  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     7959-8099  job folder        The folder of a job: data, rewards, an environment, settings
+#     8102-8211  checks            --check: everything that can be verified before a run
+#     8214-8488  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8491-8712  export            --export: a job as four files that need neither this script nor its bundle
+#     8715-8807  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8810-8857  command           The command line
 
 import argparse
 import ast
@@ -1770,18 +1770,19 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -2012,7 +2013,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -2026,13 +2027,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -2042,6 +2048,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2094,7 +2102,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -2189,8 +2198,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -2198,12 +2207,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
@@ -2302,7 +2311,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -2355,9 +2366,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -3326,16 +3336,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -3354,7 +3357,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

@@ -79,6 +79,15 @@ def test_a_template_that_writes_bos_gets_no_second_one(encode):
     assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
 
 
+@pytest.mark.parametrize("name", ["llama3_1", "deepseekv3", "gptoss", "qwen3"])
+@pytest.mark.parametrize("last", ["user", "assistant"])
+def test_an_empty_list_of_calls_is_no_call(name, last):
+    tokenizer = chat_tokenizer(name, "<|end|>")
+    turns = [QUESTION, {"role": "assistant", "content": "5"}, QUESTION, {"role": "assistant", "content": "So"}]
+    turns = turns if last == "assistant" else turns[:-1]
+    assert encode_prompt(tokenizer, [turn | {"tool_calls": []} for turn in turns]) == encode_prompt(tokenizer, turns)
+
+
 @pytest.mark.parametrize("name", ["llama3", "gemma", "qwen3", "deepseek_r1_distill", "mistral", "tiny"])
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat):

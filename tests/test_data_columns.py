@@ -258,6 +258,15 @@ def test_what_agrees_is_not_noted(name, tmp_path):
     assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
 
 
+@pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
+def test_a_row_without_answer_among_others_is_counted(rows, tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,answer\n" + "".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
+    loader.load_rows(path)
+    note = "note: 1 of 2 rows have no answer, tests or completion\n"
+    assert capsys.readouterr().err == (note if rows[0][1] else ""), "a file of prompts alone is silent"
+
+
 def test_a_letter_as_answer_is_noted_where_half_of_the_rows_are_so(tmp_path, capsys):
     rows = [{"question": "Which letter follows A?", "answer": "B"}, *({"question": f"{n}?", "answer": n} for n in "12")]
     loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows))
@@ -268,6 +277,14 @@ def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
     done = command(write_jsonl(tmp_path / "rows.jsonl", rows), "--validate")
     assert "warning: 1 prompts have another answer in another row" in done.stderr
+
+
+@pytest.mark.parametrize("beside", [{"response": "A."}, {"chosen": "A.", "rejected": "B."}])
+@pytest.mark.parametrize(("numbers", "letters"), [([0, 1], "AB"), ([2, 1], "BA")])
+def test_the_answer_beside_lettered_choices_is_a_letter_in_rows_of_any_kind(beside, numbers, letters, tmp_path):
+    rows = [{"question": "Which?", "options": ["x", "y"], "answer": number, **beside} for number in numbers]
+    read = loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows
+    assert [row["answer"] for row in read] == [*letters] and "A. x\nB. y" in read[0]["prompt"][0]["content"]
 
 
 def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
@@ -456,6 +473,60 @@ EMPTY_TURNS = {
 def test_an_empty_last_turn_of_the_assistant_is_a_placeholder(name):
     row = loader.normalise(EMPTY_TURNS[name])
     assert row["prompt"] == [USER] and "completion" not in row
+
+
+def test_an_empty_system_message_and_empty_keys_are_left_out():
+    """As nvidia/Nemotron-Post-Training-Dataset-v1 has them; Llama's chat template refuses an empty list of calls."""
+    roles = (("system", ""), ("user", "Q?"), ("assistant", "A."), ("user", "R?"), ("assistant", "B."))
+    turns = [{"role": role, "content": text, "tool_calls": []} for role, text in roles]
+    row = loader.normalise({"messages": turns})
+    assert [*row["prompt"], *row["completion"]] == [{"role": role, "content": text} for role, text in roles[1:]]
+    row = loader.normalise({"chosen": turns, "rejected": [*turns[:-1], {"role": "assistant", "content": "C."}]})
+    assert row["prompt"][0]["role"] == "user" and row["chosen"] == [{"role": "assistant", "content": "B."}]
+
+
+CALLED_BAD = {
+    "KTO in a spreadsheet": {"label": 0},
+    "KTO as text": {"label": "1"},
+    "marked wrong": {"correct": False},
+    "a spreadsheet's": {"is_correct": "FALSE"},
+}
+
+
+@pytest.mark.parametrize("name", CALLED_BAD)
+def test_a_completion_that_its_row_calls_bad_is_none(name):
+    column = next(iter(CALLED_BAD[name]))
+    with pytest.raises(loader.BadRow, match=rf"^{column}: got .* beside a completion.*--drop {column}"):
+        loader.normalise({"prompt": "Q?", "completion": "A.", **CALLED_BAD[name]})
+    assert loader.normalise({"prompt": "Q?", "completion": "A.", "correct": True, "is_correct": 1})["completion"]
+
+
+@pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
+def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
+    row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
+    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
+        loader.normalise(row)
+    repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
+    assert loader.normalise(repeated)["completion"] == "1 + 2"
+
+
+def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_path):
+    better, worse = {"role": "assistant", "content": "A."}, {"role": "assistant", "content": "B."}
+    rows = [{"messages": [USER], "chosen_response": better, "rejected_response": worse}]
+    rows += [{"input": "Q?", "preferred_output": [better], "non_preferred_output": [worse]}]
+    for number, row in enumerate(rows):
+        path = write_jsonl(tmp_path / f"{number}.jsonl", [row])
+        with pytest.raises(loader.UserError, match="a response to compare with") as error:
+            loader.load_rows(path)
+        fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())
+        pair = loader.load_rows(path, mapping=fields).rows[0]
+        assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])
+    assert loader.normalise({"Prompt": "Q?", "Chosen": "A.", "Rejected": "B."})["rejected"] == "B."
+
+
+def test_an_object_as_prompt_is_refused_with_the_flag_for_its_field():
+    with pytest.raises(loader.BadRow, match=r"try --map prompt=question\.FIELD"):
+        loader.normalise({"question": {"text": "Q?", "tokens": ["Q", "?"]}, "answer": "A"})
 
 
 def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():

@@ -54,6 +54,9 @@ BY_HAND = [
     ("exact_match", "<answer>London</answer><answer>Paris</answer>", {"answer": "Paris"}, 0),
     ("exact_match", "<answer>Paris</answer> so <answer>Paris</answer>", {"answer": "Paris"}, 1),
     ("exact_match", "LON", {"answer": ["London", "LON"]}, 1),
+    ("exact_match", r"so it is \boxed\frac12", {"answer": r"\frac12"}, 1),
+    ("exact_match", r"so it is \boxed{a{b{c{d}}}}", {"answer": "a{b{c{d}}}"}, 1),
+    ("exact_match", r"so it is \boxed{5}, or \boxed{6", {"answer": "5"}, 0),  # cut off
     *[("exact_match", "Paris", {"answer": gold}, 1) for gold in ("**Paris**", "$Paris$", "“Paris”")],
     ("exact_match", "", {"answer": "**"}, 0),
     ("exact_match", "", {"answer": None}, None),
@@ -815,9 +818,6 @@ def test_the_names_that_older_code_knows():
             getattr(lib, name)
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
         load_rewards(f"{LIBRARY}:exactmatch")
-    for spec in ("math_problem", f"{LIBRARY}:math_problem_reward"):
-        with pytest.raises(UserError, match=r"; try combine\(\[math_equivalence, soft_xml_format\]"):
-            load_rewards(spec)
     spec = f"{LIBRARY}:exact_match_reward*0.5"
     assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
 

@@ -59,7 +59,9 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
@@ -112,9 +114,8 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
     """Token ids of `chat_text`."""
     if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
         return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
-    )
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
 
 
 class TemplateForm:

@@ -46,7 +46,7 @@ HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
-TRUTH = "TRUE|FALSE"  # a spreadsheet's, or JSON's
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
@@ -60,13 +60,18 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+)( ?[^\d\s,;]{1,9})?")
+DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
+    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
+)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-# a fraction or a ratio as a date, a long number as its first digits
-SPREADSHEET = r"\d\d?-(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d(\.\d+)?E\+\d\d"
+# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
@@ -76,6 +81,8 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -128,7 +135,8 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return [name for name in CHOICE_KEYS if name in names], complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
@@ -223,8 +231,8 @@ def unread_parts(row: dict, prompt) -> list[str]:
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
 
-    >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; if it is decimal, write a point"]
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
     texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
@@ -232,12 +240,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
         odd[ODD_ANSWERS[WHOLE]] = []
     if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(r"(?i)\b(true|false)\b", str(prompt)) is not None for prompt in prompts)
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
     commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take the comma for a separator; if it is decimal, write a point"] = commas
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
     unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
     odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked

@@ -1,4 +1,4 @@
-"""Where a text states its final answer: marks and phrases in six languages, and the words around an answer."""
+"""Where a text states its final answer: marks and phrases in 20 languages, and the words around an answer."""
 
 import functools
 import re
@@ -8,18 +8,19 @@ ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproxi
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
-    **{word: rf"\b{word}" for word in ("antwort", "lösung", "richtig", "réponse", "la solution")},
-    **{word: rf"\b{word}" for word in ("respuesta", "solución")},
+    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}\b[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -41,7 +42,8 @@ HEDGE = re.compile(  # behind an answer: a second one
     r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
 )
 NEGATED = (
-    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?)\b|不|没|ない|ません"
+    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
+    "|不|没|ない|ません|नहीं|নয়|కాదు"
 )
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (

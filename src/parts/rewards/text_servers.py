@@ -1,5 +1,6 @@
 """Texts from OpenAI-compatible servers: one completion a request, with retries if a server is busy."""
 
+import http.client
 import json
 import os
 import time
@@ -14,27 +15,23 @@ def is_server(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def server_json(url: str, body: dict | None, hint: str) -> dict:
-    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
-
-    Args:
-        hint: what the user may try where no answer comes.
-    """
+def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
+    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
-    for attempt in range(5):
+    for attempt in range(tries):
+        time.sleep(min(30.0, wait * 2 ** (attempt - 1)) if attempt else 0)
         try:
-            with urllib.request.urlopen(request, timeout=600) as response:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             what = f"{error} {error.read()[:200]!r}"
-            if error.code not in (408, 429, 500, 502, 503, 504):
+            if error.code not in (408, 425, 429) and error.code < 500:
                 break
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             what = str(error)
-        time.sleep(0.5 * 2**attempt)
     raise UserError(f"got {what} from {url}; expected an answer; {hint}")
 
 

@@ -23,7 +23,7 @@ ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
+SPAN = {"text", "answer_start", "answer_end", "tokens"}  # an answer in a passage, as SQuAD and NarrativeQA have it
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):

@@ -8,7 +8,7 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from parts.data.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
+from parts.data.question_parts import ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
 from programs.data_loader.messages import PICK_KEYS
 
@@ -16,7 +16,7 @@ LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
-PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
+PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
@@ -41,7 +41,7 @@ def choices_of(row: dict) -> Choices | None:
         return None
     if WRONG.match(columns[0]):
         choices = from_wrong(row, columns)
-    elif columns[0] in CHOICE_KEYS:
+    elif len(columns) == 1:
         choices = from_value(columns[0], row[columns[0]])
     else:
         choices = from_columns(row, columns)
@@ -81,6 +81,8 @@ def from_value(name: str, value) -> Choices | None:
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
+    if isinstance(value, list) and all(isinstance(item, list) and len(item) == 1 for item in value):
+        value = [item[0] for item in value]  # TAL-SCQ5K's
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)

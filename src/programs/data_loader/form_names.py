@@ -111,7 +111,8 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
+    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    known |= {"correct", "answer_key", "chosen", "rejected"}
     plain_names = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import unread_parts
+from parts.data.question_parts import is_empty, unread_parts
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
@@ -73,7 +73,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
+        self.untaken: list[str] | None = None  # columns beside the prompt of a row without answer, tests and completion
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -188,6 +188,8 @@ class Shape:
             self.notes.append(LETTER_ALONE)
         if re.search("Ã[\xa1-\xbf]|â€.", asked):
             self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
+        if self.choices and "answer" not in out and row.get("answer") is not None:
+            pick_letter(self)
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -205,7 +207,7 @@ class Shape:
         if "tests" in out:
             check_runnable(out, self.tests_name)
         if "completion" in out:
-            check_paired_preference(row)
+            check_completion(row, asked, out["completion"])
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -240,17 +242,30 @@ def is_preamble(text, entry_point) -> bool:
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice, pairs = shape.row, "a file in that form, or --drop for these columns", {}
+    check_alone(shape)
+    shape.prompt()
+
+
+def check_alone(shape: Shape) -> None:
+    """Raise BadRow for a message of a conversation in other rows, and for responses to compare."""
+    advice, pairs = "a file in that form, or --drop for these columns", {}
+    row = {name: value for name, value in shape.row.items() if name not in shape.used}
     if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
         got = f"one message of a conversation ({', '.join(names)})"
         raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    for name in row:
-        if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
+    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
+    for better, worse in COMPARED:
+        if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
+            other = name.replace(better, worse)
+            advice = "--map" + f" chosen={name}" * (name != "chosen") + f" rejected={other}" * (other != "rejected")
+            raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
+    for name in filled:
+        if match := ONE_RESPONSE.fullmatch(name):
             pairs.setdefault(match[1].lower(), []).append(name)
-    if names := next((names for names in pairs.values() if len(names) > 1), None):
+    several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
+    if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
         got = f"several responses to compare ({', '.join(names)})"
         raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
-    shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
@@ -283,6 +298,11 @@ def as_choices(shape: Shape) -> None:
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
+    pick_letter(shape)
+
+
+def pick_letter(shape: Shape) -> None:
+    """Fill in the letter of the right choice."""
     facts = shape.facts
     name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
     others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
@@ -353,7 +373,9 @@ def as_conversation(shape: Shape) -> None:
     shape.add_passages(False)
     if reply:
         shape.out["completion"] = reply
-    elif shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+        return
+    check_alone(shape)
+    if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
         shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
 
 
@@ -363,8 +385,8 @@ def as_preferences(shape: Shape) -> None:
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
         shape.prompt()
-    elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
-        as_conversation(shape)
+    elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
+        as_conversation(shape)  # ShareGPT's: two messages may follow
         if shape.out.pop("completion", None):
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
@@ -397,13 +419,19 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def check_paired_preference(row: dict) -> None:
-    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
-    for name in ("label", "kto_tag"):
-        if str(row.get(name)).lower() in ("true", "false"):
-            expected = "right completions only, or pairs of chosen and rejected"
-            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
-            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
+    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's are, or that the prompt holds."""
+    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
+    for name in kto or wrong:
+        expected = "right completions only, or pairs of chosen and rejected"
+        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
+        advice += f", or --drop {name} to take all as right"
+        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+    reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
+    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+        advice = "--drop prompt if other columns hold the question, or cutting it off"
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
 
 
 def as_ours(shape: Shape) -> None:
@@ -441,7 +469,9 @@ FORMS = {
 }
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
+COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 

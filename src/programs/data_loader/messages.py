@@ -64,10 +64,11 @@ DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
-    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}; content parts are joined."""
+    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}, less an empty first one of the system."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
-    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value)]
+    first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
+    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value[first:], start=first)]
 
 
 def read_message(raw, name: str) -> dict:
@@ -89,7 +90,7 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
-    more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
+    more = {key: item for key, item in raw.items() if key not in (said, text) and item not in (None, [], {})}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
@@ -109,13 +110,15 @@ def join_parts(parts: list, name: str) -> str:
     return "".join(texts)
 
 
+def is_empty_turn(turn, role: str) -> bool:
+    """Whether a raw message of a role says nothing."""
+    by_role = isinstance(turn, dict) and ROLES.get(str(turn.get("role", turn.get("from")))) == role
+    return by_role and all(is_empty(item) for key, item in turn.items() if key not in ("role", "from"))
+
+
 def without_placeholder(value):
     """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
-    last = value[-1] if isinstance(value, list) and len(value) > 1 else None
-    if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
-        return value
-    empty = all(is_empty(item) for key, item in last.items() if key not in ("role", "from"))
-    return value[:-1] if empty else value
+    return value[:-1] if isinstance(value, list) and value[1:] and is_empty_turn(value[-1], "assistant") else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
@@ -140,7 +143,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
     else:
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
+        advice = [f"--map prompt={name}.FIELD"] if isinstance(value, dict) and value else []
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages", *advice)
     if system is not None:
         if not isinstance(system, str):
             raise BadRow("system", shown(system), "text")

@@ -192,8 +192,8 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_answer += bool(shape.untaken)
-        self.untaken.update(shape.untaken)
+        self.no_answer += shape.untaken is not None
+        self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
@@ -227,8 +227,7 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                if "choices" in (form, settings.kind):
-                    numbers.update(shown_numbers(row))
+                numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
@@ -262,9 +261,10 @@ class RowReader:
             before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.untaken:
-            got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
+        if self.untaken or 0 < self.no_answer < read:
+            columns = ", ".join(self.untaken)[:200]
+            advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
+            say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")

@@ -115,7 +115,7 @@ _TOKEN = re.compile(
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
-    "或 和 与 及 不 非 か oder ou et und y o nicht pas "
+    "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
     "choose mod modulo over more less than score minus plus divided by point itself trillion".split()

@@ -130,10 +130,8 @@ def _is_schema(schema) -> bool:
     """Whether a value is a valid JSON Schema; without jsonschema the first text tells."""
     try:
         _validator(schema if isinstance(schema, str) else json.dumps(schema))
-    except ImportError:
-        return True
-    except Exception:  # whatever a library makes of any schema
-        return False
+    except Exception as error:  # whatever a library makes of any schema
+        return isinstance(error, ImportError)
     return True
 
 

@@ -7,15 +7,12 @@ import json
 import math
 import os
 import re
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from parts.rewards.text_servers import server_json
 from programs.reward_functions_library.contract import _COUNT, _LOCK, _POSITIVE, _number_between, completion_text
 from programs.reward_functions_library.text_parts import _json
 
@@ -69,14 +66,15 @@ class LLMJudge(_Model):
 
     @staticmethod
     def checks() -> dict:
-        web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
-        from_zero = "a number from 0", _number_between(0)
         return {
-            "base_url": web,
+            "base_url": (
+                "an http or https URL",
+                lambda url: url is None or str(url).startswith(("http://", "https://")),
+            ),
             "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
             "timeout_s": _POSITIVE,
             "retries": ("a whole number from 0", _number_between(0, whole=True)),
-            "backoff_s": from_zero,
+            "backoff_s": ("a number from 0", _number_between(0)),
             "concurrency": _COUNT,
         }
 
@@ -108,7 +106,7 @@ class LLMJudge(_Model):
         body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": message}]}
         key, known = hashlib.sha256(json.dumps([url, body]).encode()).hexdigest(), self._state[2]
         if key not in known:
-            reply = self._ask(url.rstrip("/") + "/chat/completions", json.dumps(body).encode())
+            reply = self._ask(url.rstrip("/") + "/chat/completions", body)
             found = re.fullmatch(r'\s*"score"\s*:\s*(-?\d{1,9}(?:\.\d*)?)\s*}[\s`*.]*', reply.rpartition("{")[2])
             with _LOCK:
                 if found is None:
@@ -123,20 +121,13 @@ class LLMJudge(_Model):
                         file.write(json.dumps([key, known[key]]) + "\n")
         return known[key]
 
-    def _ask(self, url: str, body: bytes) -> str:
+    def _ask(self, url: str, body: dict) -> str:
         """The text of the judge's reply, or what went wrong."""
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.getenv('OPENAI_API_KEY')}"}
-        for attempt in range(self.retries + 1):
-            time.sleep(min(30.0, self.backoff_s * 2 ** (attempt - 1)) if attempt else 0)
-            try:
-                request = urllib.request.Request(url, body, headers)
-                with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                    return str(json.loads(response.read(1 << 20))["choices"][0]["message"]["content"])
-            except Exception as error:  # whatever a server can do to a client
-                problem, code = repr(error), getattr(error, "code", 500)
-                if code not in (408, 425, 429) and code < 500:
-                    break
-        return problem
+        try:
+            reply = server_json(url, body, "try another base_url", self.retries + 1, self.timeout_s, self.backoff_s)
+            return str(reply["choices"][0]["message"]["content"])
+        except Exception as error:  # whatever a server can do to a client
+            return repr(error)
 
 
 @dataclass(eq=False)
@@ -162,13 +153,9 @@ class RewardModel(_Model):
             tokenizer, model = self._state = self._state or (self._load() if completions else (None, None))
             texts = [self._text(tokenizer, p, completion_text(c)) for p, c in zip(prompts, completions, strict=True)]
             for i in range(0, len(texts), self.batch_size):
-                batch = tokenizer(
-                    texts[i : i + self.batch_size],
-                    padding=True,
-                    truncation=True,
-                    return_tensors="pt",
-                    add_special_tokens=not tokenizer.chat_template,
-                )  # a template writes its own
+                form = {"padding": True, "truncation": True, "return_tensors": "pt"}
+                form["add_special_tokens"] = not tokenizer.chat_template  # a template writes its own
+                batch = tokenizer(texts[i : i + self.batch_size], **form)
                 scores += model(**batch.to(model.device)).logits[:, 0].float().tolist()
         return [score if math.isfinite(score) else None for score in scores]
 
@@ -187,12 +174,8 @@ class RewardModel(_Model):
     def _text(self, tokenizer, prompt, text: str) -> str:
         turns = [{"role": "user", "content": prompt or ""}] if isinstance(prompt, str | None) else list(prompt)
         turns.append({"role": "assistant", "content": text})
-        whole = (
-            tokenizer.apply_chat_template(turns, tokenize=False)
-            if tokenizer.chat_template
-            else completion_text(turns, ())
-        )
-        return whole.encode("utf-8", "replace").decode()
+        whole = tokenizer.chat_template and tokenizer.apply_chat_template(turns, tokenize=False)
+        return (whole or completion_text(turns, ())).encode("utf-8", "replace").decode()
 
 
 llm_judge, reward_model = LLMJudge(), RewardModel()

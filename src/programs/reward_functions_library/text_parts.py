@@ -7,7 +7,7 @@ import re
 import string
 import unicodedata
 
-from parts.data.answer_marks import accepted, is_heading
+from parts.data.answer_marks import accepted, boxes_in, is_heading
 from parts.data.stated_answers import (
     HEDGE,
     NEGATED,
@@ -45,7 +45,6 @@ _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
-_BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
@@ -85,9 +84,9 @@ def _code(text: str) -> str:
 def _found(text: str, marked=True) -> list[str]:
     """What stands in the marks of the answer, with the quotes and signs around it."""
     text = corrected(visible(text)) if marked else visible(text)
-    found = _sections(text, "answer") or (marked and _BOX.findall(text))
+    found = _sections(text, "answer") or (marked and boxes_in(text))
     found = (
-        [part for whole in found for part in _BOX.findall(whole) or _stated(whole) or [whole]]
+        [part for whole in found for part in boxes_in(whole) or _stated(whole) or [whole]]
         if found
         else marked and _stated(text)
     )
