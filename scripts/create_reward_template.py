@@ -71,15 +71,15 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1147-1253  extracts         Extract the part of a Python file that some of its names need
 #     1256-1457  user code        What a reward gets: texts, copies of the columns, and a process state of its own
 #     1460-1571  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1574-1827  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1830-1980  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1983-2197  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2200-2270  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2273-2825  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2828-3132  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3135-3272  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3275-3406  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3409-3606  command          The command line
+#     1574-1834  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1837-1987  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1990-2204  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2207-2277  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2280-2832  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2835-3139  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3142-3279  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3282-3413  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3416-3613  command          The command line
 
 import argparse
 import ast
@@ -1760,9 +1760,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1781,7 +1788,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

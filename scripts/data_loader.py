@@ -55,7 +55,7 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     3148-3361  writing            Rows written for each target, and held-out rows
 #     3364-3665  row reader         Rows read from files, globs and the hub, checked and counted
 #     3668-3802  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3805-4050  command            The command line, and what --inspect shows
+#     3805-4055  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -3830,6 +3830,11 @@ FLAGS = {  # name: (help, what argparse gets)
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
+REMOVED = {
+    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
+    "delimiter": "a file with commas between its columns, if its separator cannot be detected",
+    "plot": "--inspect, which prints percentiles of the lengths",
+}
 
 
 def make_command() -> argparse.ArgumentParser:
@@ -4032,7 +4037,7 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(make_command(), argv)
+    args = parse_flags(make_command(), argv, removed=REMOVED)
     try:
         return run_command(args)
     except UserError as error:

@@ -34,8 +34,8 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       109-246  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
 #       249-277  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       280-431  user code     What a reward gets: texts, copies of the columns, and a process state of its own
-#       434-529  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       532-786  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       434-536  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       539-793  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -524,9 +524,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)

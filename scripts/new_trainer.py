@@ -55,16 +55,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1211-1291  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
 #     1294-1331  extracts        Extract the part of a Python file that some of its names need
 #     1334-1529  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1532-1785  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1788-1817  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1820-1857  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1860-1866  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1869-1944  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1947-1958  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1961-2003  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2006-2248  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2251-2368  training        The check of a page, its run, and the results of both
-#     2371-2632  command         The command line
+#     1532-1792  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1795-1824  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1827-1864  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1867-1873  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1876-1951  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1954-1965  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1968-2010  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2013-2255  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2258-2375  training        The check of a page, its run, and the results of both
+#     2378-2639  command         The command line
 
 import argparse
 import ast
@@ -1718,9 +1718,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1739,7 +1746,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 

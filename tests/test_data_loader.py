@@ -77,7 +77,7 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
         ([data, *to_file, "--system_prompt", "no_such.txt"], "no_such.txt"),
         ([data, *to_file, "--map", "prompt"], "field=column"),
         ([data, *to_file, "--limit", "0"], "limit"),
-        ([data, "--inspect", "--plot", "x.png"], "expected a flag of --help"),
+        ([data, "--inspect", "--plot", "x.png"], "try --inspect"),
     ):
         try:
             code = loader.main(flags)
