@@ -16,6 +16,7 @@ from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_
 from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
+ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -23,7 +24,7 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
     others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
     logs = logs or others
@@ -35,7 +36,8 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
+        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file itself, or a CSV "
+        "export of what a tracker (tensorboard, wandb) keeps",
     )
     return logs[0]
 

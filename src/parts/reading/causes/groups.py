@@ -99,7 +99,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
-    change="raise {max_length} to what whole answers need, or ask for shorter ones",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones; if none ends, check the chat template "
+    "and the end token",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
 def limit_too_short(run: LoggedRun) -> Evidence | None:
@@ -120,7 +121,8 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     else:  # some are cut and paid
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
-    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
+    never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
+    if (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]

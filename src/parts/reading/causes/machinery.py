@@ -7,6 +7,7 @@ import statistics
 
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, cause
 from parts.reading.dialects import NAMES
+from parts.reading.log_reading import common_name
 from parts.reading.logged_run import Fact, LoggedRun, ends, noise, trend
 
 WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
@@ -27,8 +28,11 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 )
 def overflow(run: LoggedRun) -> Evidence | None:
     """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
-    watched = {key for names in NAMES.values() for key, name in names.items() if name in WATCHED}
-    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
+    bad = [entry for entry in run.bad if any(common_name(entry[0], dialect) in WATCHED for dialect in NAMES)]
+    last = max(run.series.get("grad_norm", {}) if run.dialect == "trl" else (), default=0)
+    few = 0 < len(bad) <= max(5, 0.05 * len(run.steps())) and {key for key, *_ in bad} == {run.name("grad_norm")}
+    if few and bad[-1][1] < last:
+        bad = []  # fp16's loss scale settles that way, and transformers leaves those updates out
     large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
     skipped = [step for step, value in run.points("skipped") if value]
     allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way

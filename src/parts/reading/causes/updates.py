@@ -70,8 +70,9 @@ def rate_fact(run: LoggedRun) -> Fact | None:
     highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
     rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+    off = [step for step, rate in run.points("lr") if rate == 0]
+    if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
+        return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
     if 0 < clip < 1e-6:
