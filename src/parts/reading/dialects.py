@@ -24,7 +24,8 @@ explained_variance | value/explained_variance | | | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
 length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
 length_max | | | | response_length/max
-truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio no_eos_ratios | response_length/clip_ratio
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
+truncated | | | no_eos_ratios |
 gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |

@@ -24,7 +24,7 @@ FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
-HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above figures, a line each
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
 SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's figures, which are YAML
@@ -50,6 +50,12 @@ def common_name(key: str, dialect: str) -> str | None:
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
     return None
+
+
+def is_rounded(key: str, value) -> bool:
+    """Whether a figure that is often small was printed as 0.000, as earlier verl does, so nobody knows what it was."""
+    small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+    return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
 
 class Table:
@@ -79,7 +85,7 @@ class Table:
             self.before = step
         for key, value in policy_only(row).items():
             number = value if type(value) is float else as_number(value)
-            if number is None:
+            if number is None or (number == 0 and is_rounded(key, value)):
                 continue
             if not is_finite(number):
                 self.bad.append((key, step, number))
@@ -222,7 +228,9 @@ def csv_separator(head: str) -> str:
 def opened(path: Path) -> io.TextIOBase:
     """The text of a log, in which a progress bar's "\\r" ends a line too; of a notebook what its cells printed."""
     if path.suffix != ".ipynb":
-        return path.open(encoding="utf-8-sig", errors="replace")
+        with path.open("rb") as file:  # PowerShell redirects as UTF-16
+            encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.open(encoding=encoding, errors="replace")
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]

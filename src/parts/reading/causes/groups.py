@@ -99,8 +99,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
-    change="raise {max_length} to what whole answers need, or ask for shorter ones; if none ends, check the chat template "
-    "and the end token",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones; if none ends, check its EOS",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
 def limit_too_short(run: LoggedRun) -> Evidence | None:

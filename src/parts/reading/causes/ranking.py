@@ -111,7 +111,8 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
-    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
+    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # right answers may follow
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part) and not form_first)
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
     open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
     if hopeless or (flat and not open_ended) or stuck:

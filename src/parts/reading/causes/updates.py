@@ -9,6 +9,7 @@ from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, 
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+SLOW_RISE = 1.1e-9  # of the rate in a step: 1e-6 takes more than 900 steps
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 
@@ -64,28 +65,37 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
 
 
+def is_warming_up(run: LoggedRun) -> bool:
+    """Whether the learning rate rises to the log's end, so that the policy is not meant to move yet."""
+    return all(after > before for before, after in itertools.pairwise(run.values("lr") or [1, 0]))
+
+
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
-    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
-    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
+    rises, clip = is_warming_up(run), run.number("grad_clip") or 1
+    # settings, and what the log has after a warm-up
+    highest = min(run.number("lr") or math.inf, max(rates) if len(rates) > 1 and not rises else math.inf)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     off = [step for step, rate in run.points("lr") if rate == 0]
     if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
-    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
-    if highest is not None and highest < (1e-6 if rises else 2e-8):
-        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
-    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+    if len(rates) >= SLOW and rises and rates[-1] < SLOW_RISE * len(rates):
+        return run.fact("lr", f"the learning rate rises too slowly: it is {rates[-1]:.3g} at the last step")
+    if highest < 2e-8:
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}")
+    if rounded and run.trainer != "ppo_train" and highest <= 5e-6:
         return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
     return None
 
 
-def still_figures(run: LoggedRun, start: int) -> list[Fact]:
+def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
+    start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
     kl, moved, entropy = (
         [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
     )
@@ -93,7 +103,7 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     varied = max(scores, default=0.0) - min(scores, default=0.0)
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
-    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
+    norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
     several = (run.settings.get("updates") or 1) > 1
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
@@ -119,8 +129,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
     if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
         return None  # in its warm-up only the critic is trained
-    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still = rate_fact(run), still_figures(run, start)
+    rate, still = rate_fact(run), still_figures(run, critic)
     same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
     if same:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
