@@ -121,7 +121,8 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
     never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
-    if (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
+    mends = run.trend(name) < 0 < run.trend("score")
+    if mends or (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]

@@ -89,9 +89,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled:
-        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0

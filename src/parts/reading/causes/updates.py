@@ -190,7 +190,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
+    better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
