@@ -83,7 +83,7 @@ class Table:
             if 0 < step < self.before:
                 self.restarts.append(step)
             self.before = step
-        for key, value in policy_only(row).items():
+        for key, value in row.items():
             number = value if type(value) is float else as_number(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
@@ -106,16 +106,6 @@ class Table:
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
-
-
-def policy_only(row: dict) -> dict:
-    """A row without the loss of a distillation, which is a divergence, and without a page's updates of its critic."""
-    if "kl/teacher" in row and is_finite(row.get("policy/loss")):
-        row = {key: value for key, value in row.items() if key != "policy/loss"}
-    if row.get("optim/grad_norm") == 0 and "value/loss" in row and "optim/lr" not in row:
-        aside = ("kl/approx", "optim/grad_norm")
-        row = {key: value for key, value in row.items() if not key.startswith("policy/") and key not in aside}
-    return row
 
 
 class Reader:
