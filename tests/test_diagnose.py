@@ -251,7 +251,7 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     "nothing_moves, rate of 0 from step 8 on": (True, {"optim/lr": lambda n: 1e-4 * (n < 8)}),
     "nothing_moves, rate": (True, {"optim/lr": 0.0}),
     "nothing_moves, KL": (True, {"kl/ref": 1e-7, "optim/lr": 1e-12}),
-    "nothing_moves, log": (True, {"optim/lr": lambda n: 1e-9 * n}),
+    "nothing_moves, log": (True, {"optim/lr": 1e-9}),
     "too_easy": (False, EASY),
     "too_easy, log": (False, EASY | {"policy/entropy": 0.01}),
     "part_dies": (False, {"reward/second": lambda n: 0.5 if n < 12 else 0.01}),
@@ -286,7 +286,7 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     ),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
     "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
-    "partial_credit_stalls": (
+    "no_group_variance, partial credit": (
         True,
         {
             "reward/mean": lambda n: min(0.5, 0.1 + 0.02 * n) if n else None,

@@ -222,8 +222,7 @@ def opened(path: Path) -> io.TextIOBase:
             encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
         return path.open(encoding=encoding, errors="replace")
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+        outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
         pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
     except (ValueError, KeyError, AttributeError):
         raise UserError(f"got {path}, which is no whole notebook; expected cells with outputs") from None

@@ -24,9 +24,9 @@ def as_number(value) -> float | None:
 
 
 def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    """Whether a JSON or console value is a finite number; one whose square overflows in float32 is none."""
     number = as_number(value)
-    return number is not None and abs(number) < 1e100
+    return number is not None and abs(number) < 1e18
 
 
 def window(count: int) -> int:

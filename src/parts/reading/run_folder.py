@@ -56,10 +56,9 @@ def has_rl(run: LoggedRun) -> bool:
 
 def starts_of(path: Path) -> list[Path]:
     """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    later = sorted(int(number[1]) for number in numbers if number and path.name == "metrics.jsonl")
-    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
-    return [start for start in starts if start.stat().st_size] or [path]
+    later = [other for other in path.parent.glob("metrics.*.jsonl") if other.suffixes[0][1:].isdecimal()]
+    later = sorted(later, key=lambda other: int(other.suffixes[0][1:])) if path.name == "metrics.jsonl" else []
+    return [start for start in (path, *later) if start.stat().st_size] or [path]
 
 
 def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:

@@ -12,7 +12,7 @@ A RUN_OR_FILE is one of
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
-    others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
+    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns for other names
 
 The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
 or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
@@ -20,10 +20,9 @@ their own. With two causes, a command tells them apart. Settings, samples and th
 beside the log, or from those that flags name. Only --rescore runs code of the run, in the sandbox. The last lines say
 what was read and what else would decide.
 
-Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only if noise of
-the same scatter and persistence would hardly give them, even as the best stretch of many: each cause is reported in at
-most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). A cause names the source of its thresholds, or
-says "our heuristic". benchmarks/README.md says how often the cause is right.
+Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them), and count beyond noise of
+the same scatter and persistence: at most 1 % of flat noise gets a cause (benchmarks/false_alarms.py). A cause names the
+source of its thresholds, or says "our heuristic". benchmarks/README.md says how often the cause is right.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
 

@@ -5,7 +5,7 @@ import re
 import statistics
 
 from parts.evaluating.paired_tests import wilson_interval
-from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_MODEL, TRY_REWARD, Evidence, cause, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
 from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
@@ -244,24 +244,4 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
-@cause(
-    explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it",
-    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
-    decide_with=TRY_MODEL,
-)
-def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    level = scores[-1]
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
-    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
-
-
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)

@@ -9,7 +9,6 @@ from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, 
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
-SLOW_RISE = 1.1e-9  # of the rate in a step: 1e-6 takes more than 900 steps
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 
@@ -44,7 +43,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
+    explains=f"{FLAT} {LOST} part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
     source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
@@ -73,9 +72,8 @@ def is_warming_up(run: LoggedRun) -> bool:
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
     rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
-    rises, clip = is_warming_up(run), run.number("grad_clip") or 1
-    # settings, and what the log has after a warm-up
-    highest = min(run.number("lr") or math.inf, max(rates) if len(rates) > 1 and not rises else math.inf)
+    seen, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
+    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else seen)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     off = [step for step, rate in run.points("lr") if rate == 0]
     if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
@@ -84,8 +82,6 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
-    if len(rates) >= SLOW and rises and rates[-1] < SLOW_RISE * len(rates):
-        return run.fact("lr", f"the learning rate rises too slowly: it is {rates[-1]:.3g} at the last step")
     if highest < 2e-8:
         return run.fact("lr", f"the highest learning rate is {highest:.3g}")
     if rounded and run.trainer != "ppo_train" and highest <= 5e-6:
@@ -143,7 +139,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
+    explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
@@ -163,7 +159,7 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
+    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought",
     change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
