@@ -33,7 +33,6 @@ out-of-memory errors, which references/troubleshooting.md covers, and judging wh
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py runs/first --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
 
 Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short or no verdict; of several
 runs 2, then 1, then 3.

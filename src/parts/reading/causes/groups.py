@@ -221,16 +221,13 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
-    spreads = run.part_spreads()
+    equal, scores, spreads = run.early("zero_std", 20), run.early("score"), run.part_spreads()
     share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
     if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
         return None
     if greedy and greedy.strength > SAME_LOG:
         return None
     text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
-    if min(stds, default=0) > 1e-6:
-        between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (pass_rate(run) or between <= 1e-6):
         return None

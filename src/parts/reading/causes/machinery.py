@@ -29,8 +29,7 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 def overflow(run: LoggedRun) -> Evidence | None:
     """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
     bad = [entry for entry in run.bad if any(common_name(entry[0], dialect) in WATCHED for dialect in NAMES)]
-    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):
-        # fp16's loss scale settles that way, and transformers leaves those updates out
+    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # fp16's loss scale settles that way
         bad = bad if any(common_name(key, "trl") != "grad_norm" for key, *_ in bad) else []
     skipped = [step for step, value in run.points("skipped") if value]
     allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way

@@ -92,20 +92,16 @@ def rate_fact(run: LoggedRun) -> Fact | None:
 def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
     start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
-    kl, moved, entropy = (
-        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
-    )
+    kl, entropy = ([value for step, value in run.points(name) if step > start] for name in ("kl", "entropy"))
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
-    several = (run.settings.get("updates") or 1) > 1
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
-        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
     facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
