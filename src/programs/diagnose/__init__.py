@@ -12,7 +12,7 @@ A RUN_OR_FILE is one of
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
-    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns for other names
+    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns names others
 
 The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
 or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
