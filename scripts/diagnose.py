@@ -14,7 +14,7 @@ A RUN_OR_FILE is one of
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
-    others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
+    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns names others
 
 The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
 or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
@@ -36,7 +36,6 @@ out-of-memory errors, which references/troubleshooting.md covers, and judging wh
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py runs/first --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
 
 Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short or no verdict; of several
 runs 2, then 1, then 3.
@@ -49,22 +48,22 @@ runs 2, then 1, then 3.
 #       265-293  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       296-370  extracts      Extract the part of a Python file that some of its names need
 #       373-392  paired tests  Intervals, paired tests, pass@k
-#       395-494  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       497-787  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
-#      790-1029  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1032-1233  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
-#     1236-1448  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1451-1760  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1763-1965  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
-#     1968-2020  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2023-2193  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2196-2419  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2422-2680  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2683-2866  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
-#     2869-3124  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3127-3299  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3302-3425  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3428-3531  command       The command line: runs one after the other, their verdicts as text or JSON
+#       395-498  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       501-790  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
+#      793-1032  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1035-1236  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1239-1451  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1454-1784  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1787-1990  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
+#     1993-2045  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2048-2214  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2217-2448  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2451-2709  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2712-2898  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
+#     2901-3136  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3139-3301  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3304-3427  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3430-3533  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -72,6 +71,7 @@ import bisect
 import contextlib
 import csv
 import difflib
+import io
 import itertools
 import json
 import math
@@ -398,38 +398,39 @@ def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple
 # DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean |
+score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
 score_std | reward/std | reward_std | |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
 kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
-loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss | actor/pg_loss
+loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
 clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
-clip_frac | | cispo_clip_ratio | ppo_clip_ratio |
+clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
 entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
 value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
 explained_variance | value/explained_variance | | | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
-length | | | mean_generation_length |
+length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
 length_max | | | | response_length/max
-truncated | rollout/truncated_frac | completions/clipped_ratio | truncated | response_length/clip_ratio
-gap_mean | | sampling/sampling_logp_difference/mean | |
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
+truncated | | | no_eos_ratios |
+gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
 limit | rollout/limit_frac | | |
 tool_calls | tool/calls_mean | tools/call_frequency | |
 tool_failures | tool/failure_frac | tools/failure_frequency | |
 tool_seconds | tool/seconds | | |
-mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error | rollout_corr/k3_kl
+mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error mismatch_kl | rollout_corr/k3_kl
 weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
 probs_correlation | | | | training/rollout_actor_probs_pearson_corr
-lr | optim/lr | learning_rate | lr actor_lr | actor/lr
+lr | optim/lr | learning_rate | lr actor_lr lr-pg_0 | actor/lr
 grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
 updates | optim/updates | | |
 skipped | optim/skipped_updates | | |
@@ -453,7 +454,10 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
-    "verl": {"held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+", "part": r"gdpo/(.+)/mean"},
+    "verl": {
+        "held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+|val/reward_score",
+        "part": r"(?:gdpo(?=/.+/mean)|reward)/(?!overall)(.+?)(?:/mean)?",
+    },
 }
 # common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
 ACTOR = "actor_rollout_ref.actor"
@@ -512,9 +516,9 @@ def as_number(value) -> float | None:
 
 
 def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    """Whether a JSON or console value is a finite number; one whose square overflows in float32 is none."""
     number = as_number(value)
-    return number is not None and abs(number) < 1e100
+    return number is not None and abs(number) < 1e18
 
 
 def window(count: int) -> int:
@@ -700,9 +704,8 @@ class LoggedRun:
         if names:
             return names[0], parts[names[0]]
         scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
-        return "score", [
-            (score + 1) / 2 for score in scores
-        ] if lowest == -1 and not parts else scores  # DAPO's -1 and 1
+        is_signed = lowest == -1 and not parts  # DAPO's -1 and 1
+        return "score", [(score + 1) / 2 for score in scores] if is_signed else scores
 
     def answer_series(self) -> str:
         """The series of that reward."""
@@ -1457,8 +1460,11 @@ FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
-HEADING = re.compile(r"\b(?:step|iteration)[ :#]+(\d+)\b", re.IGNORECASE)  # above NeMo-RL's figures, a line each
-NAMED_ROW, CELL_PAIR = re.compile(r"• ([\w ]+):"), re.compile(r"(?<=\w) (?=[-+.\d]+ *(\||$))")  # • KL: 1; | kl 1 |
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
+SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's figures, which are YAML
+OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
@@ -1473,13 +1479,19 @@ def short_name(name: str) -> str:
 
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
-    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
+    key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
     if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
         return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
     return None
+
+
+def is_rounded(key: str, value) -> bool:
+    """Whether a figure that is often small was printed as 0.000, as earlier verl does, so nobody knows what it was."""
+    small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+    return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
 
 class Table:
@@ -1499,15 +1511,17 @@ class Table:
         """Take in a row; one without a step is the next one if it is of training."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if any(isinstance(value, dict) for value in row.values()):
+            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         self.rows += 1
         step = self.step = self.step_of(row)
         if len(row) > 2:
             if 0 < step < self.before:
                 self.restarts.append(step)
             self.before = step
-        for key, value in policy_only(row).items():
+        for key, value in row.items():
             number = value if type(value) is float else as_number(value)
-            if number is None:
+            if number is None or (number == 0 and is_rounded(key, value)):
                 continue
             if not is_finite(number):
                 self.bad.append((key, step, number))
@@ -1530,16 +1544,6 @@ class Table:
         return self.step + any(map(self.trains.get, row))
 
 
-def policy_only(row: dict) -> dict:
-    """A row without the loss of a distillation, which is a divergence, and without a page's updates of its critic."""
-    if "kl/teacher" in row and is_finite(row.get("policy/loss")):
-        row = {key: value for key, value in row.items() if key != "policy/loss"}
-    if row.get("optim/grad_norm") == 0 and "value/loss" in row and "optim/lr" not in row:
-        aside = ("kl/approx", "optim/grad_norm")
-        row = {key: value for key, value in row.items() if not key.startswith("policy/") and key not in aside}
-    return row
-
-
 class Reader:
     """Takes the lines of a log and keeps what each dialect has in them."""
 
@@ -1551,7 +1555,7 @@ class Reader:
         self.last, self.repeats = {}, 0  # the last one, and how often it came
         self.lengths = Counter()  # how often those before it came
         self.unread = 0  # printed dicts that could not be read
-        self.heading = {}  # the step that a line of text named last
+        self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
 
     def take(self, line: str) -> None:
         """Take in a line."""
@@ -1572,11 +1576,15 @@ class Reader:
         for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(text)
         if not self.console.rows:
-            line = NAMED_ROW.sub(lambda name: f"{name[1].lower().replace(' ', '_')}:", line)
-            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 else line
+            line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
+            if section := SECTION.fullmatch(line.rstrip()):
+                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+                self.sections += [] if section[3] else [section.groups()]
+                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
             pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
-            heading = HEADING.search(line)
-            self.heading = {"step": heading[1]} if heading else self.heading if len(pairs) < 2 else {}
+            *_, last = [None, *HEADING.findall(line)]
+            self.heading = {"step": last} if last else self.heading if len(pairs) < 2 or boxed else {}
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.heading | pairs)
 
@@ -1643,15 +1651,31 @@ def csv_separator(head: str) -> str:
     return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
 
 
+def opened(path: Path) -> io.TextIOBase:
+    """The text of a log, in which a progress bar's "\\r" ends a line too; of a notebook what its cells printed."""
+    if path.suffix != ".ipynb":
+        with path.open("rb") as file:  # PowerShell redirects as UTF-16
+            encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.open(encoding=encoding, errors="replace")
+    try:
+        outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
+        pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
+    except (ValueError, KeyError, AttributeError):
+        raise UserError(f"got {path}, which is no whole notebook; expected cells with outputs") from None
+    # transformers shows its steps as a table of HTML; the longest is that of the training
+    rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
+    table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]
+    return io.StringIO("\n".join(filter(None, table)) or "".join("".join(one.get("text", ())) for one in outputs))
+
+
 def head_of(path: Path) -> str:
     """The start of a log; a binary or empty file is refused."""
     try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
+        with opened(path) as file:
+            text = file.read(1 << 16)
     except OSError as error:
         raise UserError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
-    need(head.strip(), f"got {path}, which is empty; expected a log with at least one step")
-    text = head.decode("utf-8", errors="replace")
+    need(text.strip(), f"got {path}, which is empty; expected a log with at least one step")
     odd = text.count("\0") + text.count("\ufffd")
     need(odd * 50 < len(text), f"got {path}, which is binary; expected metrics.jsonl, trainer_state.json, a log")
     return text
@@ -1663,7 +1687,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
     if separator := csv_separator(head):
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with opened(path) as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
@@ -1674,7 +1698,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
-        with start.open(encoding="utf-8", errors="replace") as file:  # a progress bar's "\r" ends a line too
+        with opened(start) as file:
             for line in file:
                 reader.take(line)
     return reader.run(path, columns, line.endswith("\n"))
@@ -1763,6 +1787,7 @@ def drop_padded(run: LoggedRun) -> None:
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
+ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -1770,7 +1795,7 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
     others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
     logs = logs or others
@@ -1782,7 +1807,8 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
+        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
+        "tensorboard or wandb exports as CSV",
     )
     return logs[0]
 
@@ -1801,10 +1827,9 @@ def has_rl(run: LoggedRun) -> bool:
 
 def starts_of(path: Path) -> list[Path]:
     """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    later = sorted(int(number[1]) for number in numbers if number and path.name == "metrics.jsonl")
-    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
-    return [start for start in starts if start.stat().st_size] or [path]
+    later = [other for other in path.parent.glob("metrics.*.jsonl") if other.suffixes[0][1:].isdecimal()]
+    later = sorted(later, key=lambda other: int(other.suffixes[0][1:])) if path.name == "metrics.jsonl" else []
+    return [start for start in (path, *later) if start.stat().st_size] or [path]
 
 
 def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
@@ -1969,8 +1994,8 @@ def function_of(path: Path, names: list[str]) -> str:
 
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
-STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
+STILL = "flat_score constant_scores equal_groups held_out_flat"
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated"
 # causes that follow if nothing can be learned, and if something else is learned
 FLAT = (
     f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
@@ -2040,18 +2065,15 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 )
 def overflow(run: LoggedRun) -> Evidence | None:
     """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
-    watched = {key for names in NAMES.values() for key, name in names.items() if name in WATCHED}
-    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
-    large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
+    bad = [entry for entry in run.bad if any(common_name(entry[0], dialect) in WATCHED for dialect in NAMES)]
+    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # fp16's loss scale settles that way
+        bad = bad if any(common_name(key, "trl") != "grad_norm" for key, *_ in bad) else []
     skipped = [step for step, value in run.points("skipped") if value]
     allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
     if bad:
         metric, step, value = bad[0]
         text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
         return Evidence(CERTAIN + 0.09, [Fact(text, metric, step)], step)
-    if large:
-        text = f"{run.name('score')} is {large[0][1]:.3g}; squares of such scores overflow in float32"
-        return Evidence(CERTAIN + 0.08, [run.fact("score", text, large[0][0])], large[0][0])
     if len(skipped) > allowed * len(run.values("skipped")):
         text = f"{len(skipped)} steps left updates out because a gradient was not finite, first step {skipped[0]}"
         return Evidence(CERTAIN + 0.07, [run.fact("skipped", text, skipped[0])], skipped[0])
@@ -2098,8 +2120,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
-    "stale_weights part_dies nothing_moves",
+    explains=f"{LOST} flat_score held_out_flat updates_too_large critic_useless stale_weights part_dies nothing_moves",
     change="the same {temperature}, top-p 1, top-k off, no penalty on both sides; importance weights for what is left",
     source="NeMo-RL docs/guides/grpo.md; verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
     decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
@@ -2133,7 +2154,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
+    explains=f"{FLAT} {LOST} sampler_mismatch updates_too_large",
     change="copy all weights to the sampler after every step; --check_sync names the tensors that differ",
     source="allenai/open-instruct#1473; five times the start: our heuristic",
     breaks=True,
@@ -2220,17 +2241,12 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
-def groups_of_a_step(alike: list[float]) -> int:
-    """The least number of groups of which such shares can be; 64 of others."""
-    return next((n for n in range(1, 64) if all(abs(share * n - round(share * n)) < 1e-3 * n for share in alike)), 64)
-
-
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
     rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
     if not rate or not 0.1 < rate[0] < 0.9:
         return ""
-    share, count = sum(alike) / len(alike), groups_of_a_step(alike) * len(alike)
+    share, count = sum(alike) / len(alike), run.batch(len(alike)) // int(run.number("group_size") or 8)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
     text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
     # prompts differ in their pass rates, so some are alike more often than at the mean's
@@ -2240,7 +2256,7 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
-    + " entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
+    + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
@@ -2287,7 +2303,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
-    change="raise {max_length} to what whole answers need, or ask for shorter ones",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones; if none ends, check its EOS",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
 def limit_too_short(run: LoggedRun) -> Evidence | None:
@@ -2308,7 +2324,9 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     else:  # some are cut and paid
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
-    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
+    never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
+    mends = run.trend(name) < 0 < run.trend("score")
+    if mends or (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]
@@ -2382,14 +2400,28 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
+def partial_credit(run: LoggedRun) -> Fact | None:
+    """The score rose to a partial credit that groups then share, and no held-out completion gets full marks."""
+    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
+    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
+        return None
+    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
+    if not settled or not 0.1 <= scores[-1] <= 0.95 or scores[-1] < scores[0] + 0.1 or alike[0] >= 0.9:
+        return None
+    text = f"the score rose from {scores[0]:.3g} to a partial credit of {scores[-1]:.3g}, which {alike[-1]:.0%} of the "
+    return run.fact("score", f"{text}groups share; full marks held out: {max(held_out):.3g}")
+
+
 @cause(
-    explains=f"{FLAT} reward_ignores_answer",
-    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
+    explains=f"{FLAT} reward_ignores_answer too_easy too_hard entropy_fell memorised_prompts",
+    change="score what differs within a group; middling prompts; {group_size} 8 or more; show the form of full marks",
     source="definition of a group's advantage; p^G + (1 - p)^G",
     decide_with=TRY_MODEL,
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
     """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
+    if partial := partial_credit(run):
+        return Evidence(CERTAIN + 0.03, [partial])
     if run.number("group_size") == 1 and run.settings.get("grouped"):
         return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
@@ -2398,16 +2430,13 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
-    spreads = run.part_spreads()
+    equal, scores, spreads = run.early("zero_std", 20), run.early("score"), run.part_spreads()
     share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
     if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
         return None
     if greedy and greedy.strength > SAME_LOG:
         return None
     text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
-    if min(stds, default=0) > 1e-6:
-        between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
@@ -2718,7 +2747,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
+    explains=f"{FLAT} {LOST} part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
     source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
@@ -2739,41 +2768,44 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
 
 
+def is_warming_up(run: LoggedRun) -> bool:
+    """Whether the learning rate rises to the log's end, so that the policy is not meant to move yet."""
+    return all(after > before for before, after in itertools.pairwise(run.values("lr") or [1, 0]))
+
+
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
-    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
-    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
+    seen, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
+    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else seen)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
-    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    off = [step for step, rate in run.points("lr") if rate == 0]
+    if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
+        return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
+    if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
-    if highest is not None and highest < (1e-6 if rises else 2e-8):
-        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
-    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+    if highest < 2e-8:
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}")
+    if rounded and run.trainer != "ppo_train" and highest <= 5e-6:
         return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
     return None
 
 
-def still_figures(run: LoggedRun, start: int) -> list[Fact]:
+def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    kl, moved, entropy = (
-        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
-    )
+    start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
+    kl, entropy = ([value for step, value in run.points(name) if step > start] for name in ("kl", "entropy"))
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
-    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
-    several = (run.settings.get("updates") or 1) > 1
+    norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
-        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
     facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
@@ -2793,8 +2825,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
     if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
         return None  # in its warm-up only the critic is trained
-    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still = rate_fact(run), still_figures(run, start)
+    rate, still = rate_fact(run), still_figures(run, critic)
     same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
     if same:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
@@ -2808,7 +2839,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
+    explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
@@ -2828,7 +2859,7 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
+    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought",
     change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
@@ -2855,7 +2886,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
+    better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
@@ -2946,9 +2978,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled:
-        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
@@ -3101,27 +3133,7 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
-@cause(
-    explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it",
-    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
-    decide_with=TRY_MODEL,
-)
-def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    level = scores[-1]
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
-    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
-
-
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 
 
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
@@ -3141,8 +3153,6 @@ LEVELS = (  # sign, series, what its last stretch lies above, words
     ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
     ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
     ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
-    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
-    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
 )
 
 
@@ -3164,20 +3174,11 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
         late = run.ends(series)[1]
         if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
-    explained = run.ends("explained_variance")[1]
-    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {explained:.2g} of the returns' variance"
-        seen["critic_explains_little"] = run.fact("explained_variance", text)
-    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
-        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
         usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
-    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
-    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
-        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
     return seen
 
 
@@ -3224,7 +3225,8 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
-    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
+    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # right answers may follow
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part) and not form_first)
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
     open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
     if hopeless or (flat and not open_ended) or stuck:

@@ -237,9 +237,21 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         },
     ),
     "updates_too_large, log": (True, LOST),
+    "limit_too_short, none ends though cut ones are paid, log": (True, {"rollout/truncated_frac": 1.0}),
+    "none, ever fewer are cut while the score rises": (
+        True,
+        learns(0.05, 0.5) | {"rollout/truncated_frac": lambda n: 0.9 - n / 60},
+    ),
+    "none, a critic that begins far below 0": (True, {"value/explained_variance": lambda n: -3 * 0.94**n}),
+    "none, a small rise beside a held-out figure that stands": (
+        True,
+        learns(0.45, 0.52) | {"eval/accuracy": lambda n: None if n % 10 else 0.44 + n / 4000},
+    ),
+    "none, a warm-up that is on, log": (True, {"optim/lr": lambda n: 2e-8 * n}),
+    "nothing_moves, rate of 0 from step 8 on": (True, {"optim/lr": lambda n: 1e-4 * (n < 8)}),
     "nothing_moves, rate": (True, {"optim/lr": 0.0}),
     "nothing_moves, KL": (True, {"kl/ref": 1e-7, "optim/lr": 1e-12}),
-    "nothing_moves, log": (True, {"optim/lr": lambda n: 1e-9 * n}),
+    "nothing_moves, log": (True, {"optim/lr": 1e-9}),
     "too_easy": (False, EASY),
     "too_easy, log": (False, EASY | {"policy/entropy": 0.01}),
     "part_dies": (False, {"reward/second": lambda n: 0.5 if n < 12 else 0.01}),
@@ -274,7 +286,7 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     ),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
     "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
-    "partial_credit_stalls": (
+    "no_group_variance, partial credit": (
         True,
         {
             "reward/mean": lambda n: min(0.5, 0.1 + 0.02 * n) if n else None,
@@ -332,6 +344,9 @@ def test_a_form_learnt_beside_answers_that_stand_is_likely_bought_and_breaks_not
     run = judged(write_run(tmp_path / "run", changed("ppo_healthy", figures, True)))
     assert [(c["cause"], c["certainty"]) for c in run["causes"]] == [("part_bought", "likely")]
     assert run["verdict"] == "did not learn"
+    rising = figures | {"reward/tags": lambda n: 0.3 + n / 60}  # right answers may follow
+    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", rising, True)))
+    assert (run["causes"], run["verdict"]) == ([], "too short")
 
 
 def test_length_is_bought_where_samples_show_no_more_right_answers(tmp_path):
@@ -1069,6 +1084,17 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
     "Windows": ("step={0:04d} | reward={1:.3f} | kl={2:.4f}\r\n", "Started\r\n", 1),
     "NeMo-RL": ("=== Step {0}/30 ===\n  • Avg Reward: {1:.4f}\n  • KL: {2:.4f}\n  • generation: 51.1s (55%)\n", "", 1),
     "prime-rl": ("10:01 INFO Step {0} | Time: 4s | Reward: {1:.3f} | Val. Reward: 0.1 | KL: {2:.4f}\n", "", 1),
+    "prime-rl's trainer": ("\x1b[32mStep {0} | Reward: {1:.3f} | Mismatch KL: 0.0009 | KL: {2:.4f}\x1b[0m\n", "", 1),
+    "AReaL": ("Step {0}/30 done.\n│ ppo_actor/task_reward/avg │ {1:.4e} │\n│ kl    │ {2:.4e} │\n", "╭──╮\n", 1),
+    "AReaL, two pairs": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4e} │\n│ a │ 1 │\n", "", 1),
+    "slime": ("a: rollout {0}: {{'rollout/raw_reward': {1}}}\nb: step {0}: {{'train/kl_loss': {2}, 'x': 1}}\n", "", 1),
+    "EasyR1": (
+        "(Runner pid=1) Step {0}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {2:.4f}\n"
+        "(Runner pid=1) critic:\n(Runner pid=1)   score:\n(Runner pid=1)     mean: {1:.3f}\n",
+        "",
+        1,
+    ),
+    "nested JSON": ('{{"step": {0}, "actor": {{"kl_loss": {2}}}, "reward": {{"overall": {1}}}}}\n', "", 1),
     "Megatron": (" iteration {0:8d}/ 30 | reward: {1:.6E} | kl: {2:.6E} | number of nan iterations:   0 |\n", "", 1),
 }
 
@@ -1082,6 +1108,30 @@ def test_logs_of_every_style_are_read(style, tmp_path):
     assert run.series["score"] == {every * n: pytest.approx(score, abs=6e-4) for n, score, *_ in rows}
     assert run.values("kl") == pytest.approx([kl for _, _, kl, _ in rows], abs=6e-5)
     assert judged(tmp_path / "log")["verdict"] == "learned"
+
+
+@pytest.mark.parametrize("name", ["log.txt", "utf-16.log", "table.ipynb", "dicts.ipynb"])
+def test_files_of_other_kinds_hold_the_same_figures(name, tmp_path):
+    rows = [json.loads(printed(n).replace("'", '"')) for n in range(1, 41)]
+    text = "".join(f"{row}\n" for row in rows)
+    cells = "".join(f"<tr>\n <td>{n}</td>\n <td>{row['reward']}</td></tr>\n" for n, row in enumerate(rows, 1))
+    page = {"data": {"text/html": f"<p>Step</p><table><tr><th>Step</th><th>reward</th></tr>{cells}</table>"}}
+    outputs = [page, {"text": ["no figures\n"]}] if "table" in name else [{"text": text.splitlines(True)}]
+    notebook = json.dumps({"cells": [{"source": ["train()"]}, {"outputs": outputs}]})
+    encoding = "utf-16" if "16" in name else "utf-8"
+    (tmp_path / name).write_text(notebook if name.endswith("ipynb") else text, encoding=encoding)
+    run = diagnose.load_run(str(tmp_path))
+    assert run.series["score"] == {n: row["reward"] for n, row in enumerate(rows, 1)}
+    (tmp_path / name).write_text(notebook[:-9])
+    assert not name.endswith("ipynb") or diagnose.main([str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(("count", "kl", "found"), [(4, 0.0, 0), (40, 0.0, 1), (1, math.nan, 1)])
+def test_a_loss_scale_that_settles_is_no_overflow(count, kl, found, tmp_path):
+    bad = {"grad_norm": math.nan, "kl": kl}
+    lines = [printed(n, 100, **(bad if n < count else {"grad_norm": 0.3})) for n in range(100)]
+    (tmp_path / "fp16.log").write_text("\n".join(lines))
+    assert names(tmp_path) == ["overflow"] * found
 
 
 @pytest.mark.parametrize("name", ["eval/accuracy", "val_acc", "val/acc", "eval_score"])

@@ -41,6 +41,25 @@ def test_what_looks_like_a_cause_in_a_young_run_is_not_blamed(tmp_path, capsys):
         assert certain_causes(tmp_path / str(i), rows(steps, kl, norm), config, capsys) == expected, (steps, config)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 8, 15, 30])
+@pytest.mark.parametrize("style", ["TRL, a warm-up of 200 steps", "verl, 3 decimals", "CSV, 2 decimals"])
+def test_a_rate_that_is_still_low_or_printed_as_0_is_no_cause(style, steps, tmp_path, capsys):
+    scores = [0.4 + 0.03 * (step % 3) for step in range(steps)]
+    if style.startswith("TRL"):
+        rows = [{"reward": x, "reward_std": 0.4, "kl": n * n * 1e-9} for n, x in enumerate(scores)]
+        lines = [str(row | {"learning_rate": n * 5e-9, "grad_norm": 0.3}) for n, row in enumerate(rows)]
+    elif style.startswith("verl"):
+        usual = "actor/lr:0.000 - actor/kl_loss:0.000 - actor/ppo_kl:-0.000 - actor/grad_norm:0.2"
+        lines = [f"step:{n} - {usual} - critic/score/mean:{x:.3f}" for n, x in enumerate(scores, 1)]
+    else:
+        lines = ["step,reward,lr,kl"] + [f"{n},{x:.2f},0.00,0.00" for n, x in enumerate(scores, 1)]
+    log = tmp_path / ("a.csv" if style.startswith("CSV") else "a.log")
+    log.write_text("\n".join(lines))
+    load_script("diagnose").main([str(log), "--json"])
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert run["causes"] == [] and run["steps"][1] - run["steps"][0] == steps - 1
+
+
 def test_runs_are_judged_at_few_steps():
     assert [step for step in range(1, 301) if is_asked(step)] == [3, 10, 30, 100, 300]
 

@@ -4,38 +4,39 @@
 # DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean |
+score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
 score_std | reward/std | reward_std | |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
 kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
-loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss | actor/pg_loss
+loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
 clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
-clip_frac | | cispo_clip_ratio | ppo_clip_ratio |
+clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
 entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
 value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
 explained_variance | value/explained_variance | | | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
-length | | | mean_generation_length |
+length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
 length_max | | | | response_length/max
-truncated | rollout/truncated_frac | completions/clipped_ratio | truncated | response_length/clip_ratio
-gap_mean | | sampling/sampling_logp_difference/mean | |
+truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
+truncated | | | no_eos_ratios |
+gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
 limit | rollout/limit_frac | | |
 tool_calls | tool/calls_mean | tools/call_frequency | |
 tool_failures | tool/failure_frac | tools/failure_frequency | |
 tool_seconds | tool/seconds | | |
-mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error | rollout_corr/k3_kl
+mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error mismatch_kl | rollout_corr/k3_kl
 weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
 probs_correlation | | | | training/rollout_actor_probs_pearson_corr
-lr | optim/lr | learning_rate | lr actor_lr | actor/lr
+lr | optim/lr | learning_rate | lr actor_lr lr-pg_0 | actor/lr
 grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
 updates | optim/updates | | |
 skipped | optim/skipped_updates | | |
@@ -59,7 +60,10 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
-    "verl": {"held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+", "part": r"gdpo/(.+)/mean"},
+    "verl": {
+        "held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+|val/reward_score",
+        "part": r"(?:gdpo(?=/.+/mean)|reward)/(?!overall)(.+?)(?:/mean)?",
+    },
 }
 # common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
 ACTOR = "actor_rollout_ref.actor"

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import difflib
+import io
 import json
 import math
 import mmap
@@ -13,7 +14,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need
 from parts.reading.dialects import NAMES, PATTERNS
 from parts.reading.logged_run import LoggedRun, as_number, is_finite
-from parts.reading.run_settings import printed_config, verl_settings
+from parts.reading.run_settings import flat_config, printed_config, verl_settings
 from parts.reading.sample_files import json_object
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
@@ -23,8 +24,11 @@ FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
-HEADING = re.compile(r"\b(?:step|iteration)[ :#]+(\d+)\b", re.IGNORECASE)  # above NeMo-RL's figures, a line each
-NAMED_ROW, CELL_PAIR = re.compile(r"• ([\w ]+):"), re.compile(r"(?<=\w) (?=[-+.\d]+ *(\||$))")  # • KL: 1; | kl 1 |
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
+SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's figures, which are YAML
+OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
@@ -39,13 +43,19 @@ def short_name(name: str) -> str:
 
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
-    key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
+    key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
     if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
         return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
     return None
+
+
+def is_rounded(key: str, value) -> bool:
+    """Whether a figure that is often small was printed as 0.000, as earlier verl does, so nobody knows what it was."""
+    small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+    return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
 
 class Table:
@@ -65,15 +75,17 @@ class Table:
         """Take in a row; one without a step is the next one if it is of training."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if any(isinstance(value, dict) for value in row.values()):
+            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         self.rows += 1
         step = self.step = self.step_of(row)
         if len(row) > 2:
             if 0 < step < self.before:
                 self.restarts.append(step)
             self.before = step
-        for key, value in policy_only(row).items():
+        for key, value in row.items():
             number = value if type(value) is float else as_number(value)
-            if number is None:
+            if number is None or (number == 0 and is_rounded(key, value)):
                 continue
             if not is_finite(number):
                 self.bad.append((key, step, number))
@@ -96,16 +108,6 @@ class Table:
         return self.step + any(map(self.trains.get, row))
 
 
-def policy_only(row: dict) -> dict:
-    """A row without the loss of a distillation, which is a divergence, and without a page's updates of its critic."""
-    if "kl/teacher" in row and is_finite(row.get("policy/loss")):
-        row = {key: value for key, value in row.items() if key != "policy/loss"}
-    if row.get("optim/grad_norm") == 0 and "value/loss" in row and "optim/lr" not in row:
-        aside = ("kl/approx", "optim/grad_norm")
-        row = {key: value for key, value in row.items() if not key.startswith("policy/") and key not in aside}
-    return row
-
-
 class Reader:
     """Takes the lines of a log and keeps what each dialect has in them."""
 
@@ -117,7 +119,7 @@ class Reader:
         self.last, self.repeats = {}, 0  # the last one, and how often it came
         self.lengths = Counter()  # how often those before it came
         self.unread = 0  # printed dicts that could not be read
-        self.heading = {}  # the step that a line of text named last
+        self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
 
     def take(self, line: str) -> None:
         """Take in a line."""
@@ -138,11 +140,15 @@ class Reader:
         for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(text)
         if not self.console.rows:
-            line = NAMED_ROW.sub(lambda name: f"{name[1].lower().replace(' ', '_')}:", line)
-            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 else line
+            line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
+            if section := SECTION.fullmatch(line.rstrip()):
+                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+                self.sections += [] if section[3] else [section.groups()]
+                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
             pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
-            heading = HEADING.search(line)
-            self.heading = {"step": heading[1]} if heading else self.heading if len(pairs) < 2 else {}
+            *_, last = [None, *HEADING.findall(line)]
+            self.heading = {"step": last} if last else self.heading if len(pairs) < 2 or boxed else {}
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.heading | pairs)
 
@@ -209,15 +215,31 @@ def csv_separator(head: str) -> str:
     return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
 
 
+def opened(path: Path) -> io.TextIOBase:
+    """The text of a log, in which a progress bar's "\\r" ends a line too; of a notebook what its cells printed."""
+    if path.suffix != ".ipynb":
+        with path.open("rb") as file:  # PowerShell redirects as UTF-16
+            encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.open(encoding=encoding, errors="replace")
+    try:
+        outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
+        pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
+    except (ValueError, KeyError, AttributeError):
+        raise UserError(f"got {path}, which is no whole notebook; expected cells with outputs") from None
+    # transformers shows its steps as a table of HTML; the longest is that of the training
+    rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
+    table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]
+    return io.StringIO("\n".join(filter(None, table)) or "".join("".join(one.get("text", ())) for one in outputs))
+
+
 def head_of(path: Path) -> str:
     """The start of a log; a binary or empty file is refused."""
     try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
+        with opened(path) as file:
+            text = file.read(1 << 16)
     except OSError as error:
         raise UserError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
-    need(head.strip(), f"got {path}, which is empty; expected a log with at least one step")
-    text = head.decode("utf-8", errors="replace")
+    need(text.strip(), f"got {path}, which is empty; expected a log with at least one step")
     odd = text.count("\0") + text.count("\ufffd")
     need(odd * 50 < len(text), f"got {path}, which is binary; expected metrics.jsonl, trainer_state.json, a log")
     return text
@@ -229,7 +251,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
     if separator := csv_separator(head):
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with opened(path) as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
@@ -240,7 +262,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
-        with start.open(encoding="utf-8", errors="replace") as file:  # a progress bar's "\r" ends a line too
+        with opened(start) as file:
             for line in file:
                 reader.take(line)
     return reader.run(path, columns, line.endswith("\n"))

@@ -24,9 +24,9 @@ def as_number(value) -> float | None:
 
 
 def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number; one whose square overflows is none."""
+    """Whether a JSON or console value is a finite number; one whose square overflows in float32 is none."""
     number = as_number(value)
-    return number is not None and abs(number) < 1e100
+    return number is not None and abs(number) < 1e18
 
 
 def window(count: int) -> int:
@@ -212,9 +212,8 @@ class LoggedRun:
         if names:
             return names[0], parts[names[0]]
         scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
-        return "score", [
-            (score + 1) / 2 for score in scores
-        ] if lowest == -1 and not parts else scores  # DAPO's -1 and 1
+        is_signed = lowest == -1 and not parts  # DAPO's -1 and 1
+        return "score", [(score + 1) / 2 for score in scores] if is_signed else scores
 
     def answer_series(self) -> str:
         """The series of that reward."""

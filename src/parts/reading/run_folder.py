@@ -16,6 +16,7 @@ from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_
 from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
+ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
@@ -23,7 +24,7 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted(path for ending in ("jsonl", "log", "out", "csv") for path in folder.glob(f"*.{ending}"))
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
     others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
     logs = logs or others
@@ -35,7 +36,8 @@ def log_of_folder(folder: Path) -> Path:
     need(
         logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl, .log, .out or .csv; try the file itself",
+        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
+        "tensorboard or wandb exports as CSV",
     )
     return logs[0]
 
@@ -54,10 +56,9 @@ def has_rl(run: LoggedRun) -> bool:
 
 def starts_of(path: Path) -> list[Path]:
     """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    later = sorted(int(number[1]) for number in numbers if number and path.name == "metrics.jsonl")
-    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
-    return [start for start in starts if start.stat().st_size] or [path]
+    later = [other for other in path.parent.glob("metrics.*.jsonl") if other.suffixes[0][1:].isdecimal()]
+    later = sorted(later, key=lambda other: int(other.suffixes[0][1:])) if path.name == "metrics.jsonl" else []
+    return [start for start in (path, *later) if start.stat().st_size] or [path]
 
 
 def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:

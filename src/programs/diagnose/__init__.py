@@ -12,7 +12,7 @@ A RUN_OR_FILE is one of
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
-    others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
+    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns names others
 
 The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
 or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
@@ -34,7 +34,6 @@ out-of-memory errors, which references/troubleshooting.md covers, and judging wh
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py runs/first --reward my_rewards.py:correct --data train.jsonl
     python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other
 
 Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short or no verdict; of several
 runs 2, then 1, then 3.

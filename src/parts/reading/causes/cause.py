@@ -7,8 +7,8 @@ from parts.reading.logged_run import Fact, LoggedRun
 
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
-STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
+STILL = "flat_score constant_scores equal_groups held_out_flat"
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated"
 # causes that follow if nothing can be learned, and if something else is learned
 FLAT = (
     f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "

@@ -4,7 +4,7 @@ import math
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, cause, shown
-from parts.reading.logged_run import EARLY, SOLVED, Fact, LoggedRun, forecast
+from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
 from parts.reading.sample_texts import Text, grouped, scores_by_answer
 
 # settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
@@ -32,17 +32,12 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
-def groups_of_a_step(alike: list[float]) -> int:
-    """The least number of groups of which such shares can be; 64 of others."""
-    return next((n for n in range(1, 64) if all(abs(share * n - round(share * n)) < 1e-3 * n for share in alike)), 64)
-
-
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
     rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
     if not rate or not 0.1 < rate[0] < 0.9:
         return ""
-    share, count = sum(alike) / len(alike), groups_of_a_step(alike) * len(alike)
+    share, count = sum(alike) / len(alike), run.batch(len(alike)) // int(run.number("group_size") or 8)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
     text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
     # prompts differ in their pass rates, so some are alike more often than at the mean's
@@ -52,7 +47,7 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
-    + " entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
+    + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
@@ -99,7 +94,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
-    change="raise {max_length} to what whole answers need, or ask for shorter ones",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones; if none ends, check its EOS",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
 def limit_too_short(run: LoggedRun) -> Evidence | None:
@@ -120,7 +115,9 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     else:  # some are cut and paid
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
-    if unharmed or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
+    never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
+    mends = run.trend(name) < 0 < run.trend("score")
+    if mends or (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
     text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
     facts = [run.fact(name, text, min(run.series[name]))]
@@ -194,14 +191,28 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
+def partial_credit(run: LoggedRun) -> Fact | None:
+    """The score rose to a partial credit that groups then share, and no held-out completion gets full marks."""
+    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
+    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
+        return None
+    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
+    if not settled or not 0.1 <= scores[-1] <= 0.95 or scores[-1] < scores[0] + 0.1 or alike[0] >= 0.9:
+        return None
+    text = f"the score rose from {scores[0]:.3g} to a partial credit of {scores[-1]:.3g}, which {alike[-1]:.0%} of the "
+    return run.fact("score", f"{text}groups share; full marks held out: {max(held_out):.3g}")
+
+
 @cause(
-    explains=f"{FLAT} reward_ignores_answer",
-    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
+    explains=f"{FLAT} reward_ignores_answer too_easy too_hard entropy_fell memorised_prompts",
+    change="score what differs within a group; middling prompts; {group_size} 8 or more; show the form of full marks",
     source="definition of a group's advantage; p^G + (1 - p)^G",
     decide_with=TRY_MODEL,
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
     """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
+    if partial := partial_credit(run):
+        return Evidence(CERTAIN + 0.03, [partial])
     if run.number("group_size") == 1 and run.settings.get("grouped"):
         return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
@@ -210,16 +221,13 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    equal, scores, stds = run.early("zero_std", 20), run.early("score"), run.early("score_std")
-    spreads = run.part_spreads()
+    equal, scores, spreads = run.early("zero_std", 20), run.early("score"), run.part_spreads()
     share, greedy = sum(equal) / max(1, len(equal)), near_greedy_sampling.test(run)
     if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if any(spreads) else 3):
         return None
     if greedy and greedy.strength > SAME_LOG:
         return None
     text, between = alike_at_pass_rate(run, equal), max(spreads, default=0.0)
-    if min(stds, default=0) > 1e-6:
-        between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (pass_rate(run) or between <= 1e-6):
         return None

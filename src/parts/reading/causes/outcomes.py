@@ -5,7 +5,7 @@ import re
 import statistics
 
 from parts.evaluating.paired_tests import wilson_interval
-from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_MODEL, TRY_REWARD, Evidence, cause, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
 from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
@@ -89,9 +89,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled:
-        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
@@ -244,24 +244,4 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
-@cause(
-    explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it",
-    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
-    decide_with=TRY_MODEL,
-)
-def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    level = scores[-1]
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
-    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
-
-
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)

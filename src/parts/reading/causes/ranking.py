@@ -1,6 +1,5 @@
 """Symptoms without a cause of their own, the cause that explains them best, and the run's verdict."""
 
-import statistics
 from dataclasses import asdict
 
 from parts.reading.causes.cause import CERTAIN, LIKELY, Cause, Evidence
@@ -11,7 +10,7 @@ from parts.reading.causes.rewards import REWARD_CAUSES
 from parts.reading.causes.updates import UPDATE_CAUSES
 from parts.reading.dialects import WORDS
 from parts.reading.logged_run import GAIN, TREND_STEPS, Fact, LoggedRun, ends, is_flat, names_correctness, trend
-from parts.reading.sample_texts import repeats, right_gain
+from parts.reading.sample_texts import right_gain
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
@@ -28,8 +27,6 @@ LEVELS = (  # sign, series, what its last stretch lies above, words
     ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
     ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
     ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
-    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
-    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
 )
 
 
@@ -51,20 +48,11 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
         late = run.ends(series)[1]
         if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
-    explained = run.ends("explained_variance")[1]
-    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {explained:.2g} of the returns' variance"
-        seen["critic_explains_little"] = run.fact("explained_variance", text)
-    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
-        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
         usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
-    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
-    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
-        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
     return seen
 
 
@@ -111,7 +99,8 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
-    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part))
+    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # right answers may follow
+    flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part) and not form_first)
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
     open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
     if hopeless or (flat and not open_ended) or stuck:

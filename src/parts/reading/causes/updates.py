@@ -43,7 +43,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
+    explains=f"{FLAT} {LOST} part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
     source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
@@ -64,41 +64,44 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
 
 
+def is_warming_up(run: LoggedRun) -> bool:
+    """Whether the learning rate rises to the log's end, so that the policy is not meant to move yet."""
+    return all(after > before for before, after in itertools.pairwise(run.values("lr") or [1, 0]))
+
+
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
-    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
-    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
+    seen, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
+    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else seen)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
-    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    off = [step for step, rate in run.points("lr") if rate == 0]
+    if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
+        return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
+    if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
-    if highest is not None and highest < (1e-6 if rises else 2e-8):
-        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
-    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+    if highest < 2e-8:
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}")
+    if rounded and run.trainer != "ppo_train" and highest <= 5e-6:
         return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
     return None
 
 
-def still_figures(run: LoggedRun, start: int) -> list[Fact]:
+def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    kl, moved, entropy = (
-        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
-    )
+    start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
+    kl, entropy = ([value for step, value in run.points(name) if step > start] for name in ("kl", "entropy"))
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
-    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
-    several = (run.settings.get("updates") or 1) > 1
+    norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
-        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
     facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
@@ -118,8 +121,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
     if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
         return None  # in its warm-up only the critic is trained
-    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still = rate_fact(run), still_figures(run, start)
+    rate, still = rate_fact(run), still_figures(run, critic)
     same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
     if same:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
@@ -133,7 +135,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
+    explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
@@ -153,7 +155,7 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
+    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought",
     change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
@@ -180,7 +182,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
-    better = run.trend("explained_variance") > 0 and run.ends("explained_variance")[1] > -0.1
+    better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
+    better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
