@@ -514,7 +514,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "own trainer": (
         GRPO + "class Mine(GRPOTrainer):\n    pass\n"
         "Mine('m', print, GRPOConfig('o', max_prompt_length=300), rows).train()\n",
-        ["\nclass MineWithCutPrompts(Mine):", "row[-300:]", "\nMineWithCutPrompts('m'"],
+        ["\nclass MineWithCutPrompts(Mine):", "limit=300", "\nMineWithCutPrompts('m'"],
         ["max_prompt_length"],
     ),
     "inside a function": (
@@ -524,7 +524,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
         + TRAINED,
         [
             "    class GRPOTrainerWithCutPrompts(GRPOTrainer):",
-            "row[-(a.n or 0):]",
+            "limit=a.n or 0",
             "    if a: GRPOTrainerWithCutPrompts(",
         ],
         ["max_prompt_length="],
@@ -538,7 +538,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "merged dictionaries": (
         GRPO + "d = {'output_dir': 'o', 'max_prompt_length': 64}\nargs = GRPOConfig(**{**(d | {'beta': 0.1})})\n"
         "GRPOTrainer('m', print, args, rows)\n",
-        ["d = {'output_dir': 'o'}\n", "row[-64:]"],
+        ["d = {'output_dir': 'o'}\n", "limit=64"],
         ["beta=0.04"],
     ),
     "text without packing": (
@@ -605,13 +605,14 @@ LAMBDA = SFT + "SFTTrainer('m', args=SFTConfig('o'), formatting_func=lambda b: [
 NONE = READS.replace("max_prompt_length=32", "max_prompt_length=a.n").replace(
     ", max_prompt_length=args.", ", beta=args."
 )
+GKD = "from trl import GKDConfig\n"
 FORMS = [  # (version, script, exit code, what the new one says, what it no longer says, what is said)
     # an assignment to parsed settings, and what reads them; the default of an own class stands
     (
         "0.17",
         PARSED,
         3,
-        "\nargs.eval_strategy = 'no'|< 300)|row[-300:]",
+        "\nargs.eval_strategy = 'no'|< 300)|limit=300",
         "set_defaults|_strategy =  '",
         "where nothing sets them, the old version had beta=0.04, bf16=False",
     ),
@@ -654,7 +655,8 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.17", SFT + "SFTConfig('o')\n", 0, "average_tokens_across_devices=False", "", ""),
     ("0.17", GRPO + "GRPOConfig('o')\n", 0, "beta", "average_tokens", ""),
     # grpo_trainer.py of 1.8.0 and 1.9.2: num_items_in_batch; of 1.5.1 and 1.6.0: unscorable_mask
-    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 0, "", "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=x)\n", 0, "", "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 3, "", "", "all steps_per_generation micro-batches"),
     ("1.8", GRPO + "GRPOConfig('o', mask_truncated_completions=True)\n", 0, "", "", "truncated completions, too"),
     (
         "1.5",
@@ -666,7 +668,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ),
     ("0.14", SFT + "SFTConfig('o', dataset_kwargs={'add_special_tokens': False})\n", 0, "", "", "skip_prepare_dataset"),
     ("0.23", "from trl import RewardConfig\nRewardConfig('o')\n", 0, "", "", "plain texts got no end token"),
-    ("0.28", DPO, 0, "[-512:]", "rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
+    ("0.28", DPO, 0, "limit=512", "rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
     # dpo_trainer.py:1117-1195 of 0.28.0 against :1360-1465 of 1.16.0
     ("0.28", DPO.replace("rpo", "label_smoothing=0.1, rpo"), 3, "", "", "conservative DPO"),
     ("0.28", DPO.replace("rpo", "loss_type='robust', label_smoothing=0.1, rpo"), 0, "", "", "apart"),
@@ -701,12 +703,13 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "leaving the import out",
     ),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
-    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|> 512:|prompt[-128:]", "CutPrompts", "then the answers"),
+    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128", "CutPrompts", "then the answers"),
     ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"', "Cut", "was not read"),
     # gkd_trainer.py:199 of 0.15.2 against 0.16.1: KL(S||T) was beta 0, is beta 1
-    ("0.15", "from trl import GKDConfig\nGKDConfig('o', beta=0.0)\n", 0, "beta=1.0", "beta=0", "other way round"),
-    ("0.15", "from trl import GKDConfig\nGKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "", "other way round"),
-    ("0.16", "from trl import GKDConfig\nGKDConfig('o', beta=0.3)\n", 0, "across_devices=False", "", "step's micro"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.0)\n", 0, "beta=1.0", "beta=0", "other way round"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "", "other way round"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=x)\n", 0, "across_devices=False", "", "step's micro"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=4)\n", 3, "", "", "step's micro"),
     # online_dpo_trainer.py:303 of 0.22.2; :563 of 0.23.1, whose None is left out: the 50 of transformers
     ("0.22", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=50", "", "50 tokens"),
     ("0.23", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=0 if x", "", "50 tokens"),
@@ -720,7 +723,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.11",
         READS,
         0,
-        "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|prompt[-32:]",
+        "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|limit=32",
         "=args.",
         "",
     ),
@@ -728,7 +731,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.11",
         NONE.replace("beta=args.max", "x=args.max"),
         3,
-        "prompt[-(a.n or 128):]",
+        "limit=a.n or 128",
         "",
         "no DPOTrainer of TRL has it",
     ),
@@ -747,7 +750,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)", "torch_dtype", "the 512 of the class"),
     ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),
     ("0.20", GRPO + f"args = {PARSED_AT_ONCE}[0]\n" + TRAINED, 3, "()[0]\n", "set_defaults", "version had gradient_"),
-    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "row[-512:]", "", "the 512 of the class"),
+    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "limit=512", "", "the 512 of the class"),
 ]
 
 

@@ -20,42 +20,46 @@ KEYS = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitline
 # {script: (exit code, what the new one says, what is said to have no equal)}; "-x": the new script has no x.
 CUT = "WithCutPrompts("
 TRL = {
-    "grpo_0.14_cells.py": (0, "beta=0.04 per_device_train_batch_size=9 row[-256:] warmup_steps=0.1 top_k=50", ""),
+    "grpo_0.14_cells.py": (0, "beta=0.04 per_device_train_batch_size=9 limit=256 warmup_steps=0.1 top_k=50", ""),
     "grpo_0.14_foreign_trainer.py": (3, 'BitsAndBytesConfig(load_in_4bit=True, loss_type="grpo" -vllm_device', "1024"),
-    "grpo_0.14_one_line.py": (0, 'per_device_train_batch_size=8 row[-512:] dtype="float32" temperature=1.0', ""),
+    "grpo_0.14_one_line.py": (0, 'per_device_train_batch_size=8 limit=512 dtype="float32" temperature=1.0', ""),
     "grpo_0.15_module_rewards.py": (
         0,
-        "vllm_max_model_length row[-1024:] -max_prompt_length=max_prompt",
+        "vllm_max_model_length limit=max_prompt_length",
         "",
     ),
     "grpo_0.16_old_device.py": (0, 'vllm_mode="server" loss_type="bnpo" dtype=torch.bfloat16 -vllm_device', ""),
-    "grpo_0.16_open_r1_main.py": (3, "row[-512:] -set_defaults", 'args=training_args loss_type="bnpo"'),
-    "grpo_0.17_function.py": (0, "temperature=0.9 beta=0.04 row[-256:] bf16=False", ""),
-    "grpo_0.18_colocate.py": (0, 'vllm_importance_sampling_correction=False loss_type="bnpo" row[-512:]', ""),
+    "grpo_0.16_open_r1_main.py": (3, "limit=512 -set_defaults", 'args=training_args loss_type="bnpo"'),
+    "grpo_0.17_function.py": (0, "temperature=0.9 beta=0.04 limit=max_prompt_length bf16=False", ""),
+    "grpo_0.18_colocate.py": (0, 'vllm_importance_sampling_correction=False loss_type="bnpo" limit=512', ""),
     "grpo_0.19_unsloth_cells.py": (
         3,
         'loss_type="bnpo" warmup_steps=0.1',
         "unsloth vllm_sampling_params no GRPOConfig",
     ),
-    "grpo_0.21_passed_config.py": (0, 'row[-4096:] max_completion_length=256 loss_type="bnpo" warmup_steps=0.1', ""),
-    "grpo_0.22_liger_loss.py": (0, "use_liger_kernel=True max_completion_length=256 row[-512:] -use_liger_loss", ""),
-    "grpo_0.24_built_dict.py": (0, "row[-3072:] trainer_clsWithCutPrompts(trainer_cls) -max_prompt_length", ""),
+    "grpo_0.21_passed_config.py": (0, 'limit=4096 max_completion_length=256 loss_type="bnpo" warmup_steps=0.1', ""),
+    "grpo_0.22_liger_loss.py": (0, "use_liger_kernel=True max_completion_length=256 limit=512 -use_liger_loss", ""),
+    "grpo_0.24_built_dict.py": (0, "limit=3072 trainer_clsWithCutPrompts(trainer_cls) -max_prompt_length", ""),
     "grpo_0.26_parser.py": (3, "-set_defaults -" + CUT, "max_completion_length=256"),
     "grpo_1.0_argparse.py": (0, "use_bias_correction_kl=False -**kwargs,", ""),
     "grpo_1.1_sleep.py": (0, "warmup_steps=0.05 vllm_importance_sampling_cap=3.0", ""),
     "dpo_0.11_unsloth.py": (
         3,
-        "max_length=512 prompt[-128:] processing_class=tokenizer",
+        "max_length=512 limit=128 processing_class=tokenizer",
         "bf16=False unsloth",
     ),
     "dpo_0.13_yaml_dict.py": (
         0,
-        'truncation_mode="keep_start" [-(data_config.get("max_prompt_length", dtype="float16"',
+        'truncation_mode="keep_start" limit=data_config.get("max_prompt_length", dtype="float16"',
         "",
     ),
-    "dpo_0.15_unsloth_parser.py": (3, "[-512:] -set_defaults", "bf16=False, SIMPLE_CHAT_TEMPLATE"),
-    "dpo_0.20_rpo_branches.py": (3, '["sigmoid", "sft"] loss_weights=[1.0, [-4096:] [:4096]', "max_prompt_length=4096"),
-    "dpo_0.24_argparse.py": (0, "[-(args.max_prompt_len -max_prompt_length=", ""),
+    "dpo_0.15_unsloth_parser.py": (3, "limit=512 -set_defaults", "bf16=False, SIMPLE_CHAT_TEMPLATE"),
+    "dpo_0.20_rpo_branches.py": (
+        3,
+        '["sigmoid", "sft"] loss_weights=[1.0, limit=4096 answer=4096',
+        "max_prompt_length=4096",
+    ),
+    "dpo_0.24_argparse.py": (0, "limit=args.max_prompt_len -max_prompt_length=", ""),
     "sft_0.10_chat_format.py": (3, 'SFTConfig( packing_strategy="wrapped" max_length=3072', "setup_chat_format"),
     "sft_0.11_wrapper.py": (
         3,
@@ -86,10 +90,14 @@ TRL = {
         '**config["train_config"]',
         "no name in it is renamed bf16=False, learning_rate=5e-05,",
     ),
-    "gkd_0.13_deepspeed.py": (0, "trl.experimental.gkd warmup_steps gradient_checkpointing=False", ""),
+    "gkd_0.13_deepspeed.py": (
+        3,
+        "trl.experimental.gkd warmup_steps gradient_checkpointing=False",
+        "gradient_accumulation_steps=8",
+    ),
     "rloo_0.22_reward_model.py": (
         3,
-        "num_generations=4 beta=0.1 reward_funcs=reward_len row[-512:]",
+        "num_generations=4 beta=0.1 reward_funcs=reward_len limit=512",
         "missing_eos_penalty",
     ),
     "ppo_0.11_own_loop.py": (3, "", "PPOTrainer --ppo_epochs 4 AutoModelForCausalLMWithValueHead"),
@@ -209,7 +217,7 @@ SAME_FORMS = {
     "a config in each function": (
         "def a():\n    args = SFTConfig('o', max_seq_length=5)\n    SFTTrainer('m', args=args)\n"
         "def b():\n    args = GRPOConfig('o', max_prompt_length=7)\n    GRPOTrainer('m', print, args=args)\n",
-        "max_length=5 row[-7:]",
+        "max_length=5 limit=7",
     ),
     "an attribute of self": (
         "class T:\n    def __init__(self):\n        self.args = GRPOConfig('o')\n"
@@ -228,7 +236,7 @@ SAME_FORMS = {
     ),
     "a loop": (
         "for b in (1, 2):\n    args = GRPOConfig('o', beta=b)\n    GRPOTrainer('m', print, args=args)\n",
-        'loss_type="bnpo" row[-512:]',
+        'loss_type="bnpo" limit=512',
     ),
     "arguments of the trainer in a dictionary": (
         "k = dict(model='m', tokenizer=t)\nSFTTrainer(args=SFTConfig('o'), **k)\n",

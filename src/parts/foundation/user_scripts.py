@@ -203,6 +203,21 @@ class PythonSource:
         pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
+    def bases(self, definition: ast.AST | None) -> list[str]:
+        """The names of what a class is derived from; none for a function."""
+        return [self.name_of(base) for base in getattr(definition, "bases", [])]
+
+    def fields(self, base: str) -> list[Argument]:
+        """Fields of the classes of this file that are derived from one and used; flags may win over them."""
+        used = {x.id for x in self.nodes if isinstance(x, ast.Name)}
+        owners = [x for name, x in self.definitions.items() if base in self.bases(x) and name in used]
+        fields = [x for owner in owners for x in owner.body if isinstance(x, ast.AnnAssign) and x.value]
+        forms = [
+            "{name}: " + self.code(x.annotation).replace("{", "{{").replace("}", "}}") + " = {text}" for x in fields
+        ]
+        pairs = zip(fields, forms, strict=True)
+        return [Argument(self.code(x.target), x.value, *self.span(x), form, True, False) for x, form in pairs]
+
     def own(self, call: ast.Call) -> bool:
         """Whether a call names a function of this file, or a method of self."""
         owner = getattr(call.func, "value", None)
@@ -415,4 +430,5 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
                 return f"it takes more than {seconds} s"
         said.seek(0)
         lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    return lines[-1] if lines and process.returncode else ""
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""

@@ -18,7 +18,9 @@ WORD = re.compile(
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
-STRING = re.compile(r"""\\.|(?<!\S)\#[^\n]*|(?<!\w)'[^']*'|"(?:\\.|[^"\\])*\"""")  # or what hides quotes
+STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
+    r"""\\.|(?<!\S)\#[^\n]*|<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
+)
 IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
@@ -132,6 +134,10 @@ class ShellJob(JobFile):
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
 
+    def is_inside(self, word: Word) -> bool:
+        """Whether a word is part of a text in double quotes, where \\" stands for a quote."""
+        return any(first <= word.start < last and self.text[first - 1] == '"' for first, last in self.strings)
+
     def in_comment(self, place: int) -> bool:
         return any(start <= place <= end for start, end in self.comments)
 
@@ -167,8 +173,6 @@ class ShellJob(JobFile):
 class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
-    mains = ()
-
     def __init__(self, name: str, text: str):
         import yaml
 
@@ -186,7 +190,10 @@ class YamlJob(JobFile):
         self.starts: dict[str, int] = {}  # of the key of a section
         self.moved: list[Change] = []  # settings of another section, written by add
         self.removed: set[str] = set()
-        self.words = [*self.below(root, "")]
+        words = [*self.below(root, "")]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names for other values
+        of_fork = [w for w in words if w.key.startswith("worker.")][:1]
+        self.mains = [("verl.trainer.main", w.start, w.end) for w in of_fork]
 
     def below(self, node, prefix: str):
         for key, value in node.value:

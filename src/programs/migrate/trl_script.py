@@ -23,7 +23,7 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """Calls of TRL's trainers, and of the script's own classes that are made of one."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in map(source.name_of, getattr(definition, "bases", [])):
+        for base in source.bases(definition):
             if base in CONFIGS:
                 names[name] = base
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
@@ -57,6 +57,7 @@ class TrlMigration:
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
         self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
+        self.carried: set[str] = set()  # names of trainers that are gone, with their settings, and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -66,8 +67,8 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in CONFIGS.values():  # those that no trainer of this file takes, as a function returns them
-            for call in source.calls.get(config, []):
+        for config in [*CONFIGS.values(), ""]:  # those that no trainer of this file takes, as a function returns them
+            for call in source.calls.get(config or "TrainingArguments", []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
@@ -111,7 +112,7 @@ class TrlMigration:
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text)) and UNSURE in old[1]:
+        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
             why = f"set in a branch, or changed later: {old[2].why}"
             report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
         elif old:
@@ -189,7 +190,8 @@ class TrlMigration:
                 place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
                 report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
         if run.unseen:
-            added = {name: c for name, c in plan.items() if not run.in_config(name) and c.text is not None}
+            given = {*run.of_trainer, *(argument.name for argument in run.arguments)}
+            added = {name: c for name, c in plan.items() if name not in given and c.text is not None}
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
             why = f"made at run time: no name in it is renamed, no default written{defaults_then(added)}"
             nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
@@ -197,7 +199,7 @@ class TrlMigration:
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         self.read.append((run, plan))
-        if source.name_of(run.call) == "TrainingArguments":
+        if run.config and source.name_of(run.call) == "TrainingArguments":
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
@@ -209,7 +211,9 @@ class TrlMigration:
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        for node in [x for x in loads if source.is_object(x.value, made)]:
+        in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
+        for node in [x for x in loads if source.is_object(x.value, made) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
             new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
             is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
@@ -337,12 +341,13 @@ class TrlMigration:
             why = reason("rloo")
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
+        self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
         """Where a name of a module of TRL is today; "" for nowhere."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        today = {*changes("trl")["exports"], *self.carried, "*"}
         if is_there(entries, newest("trl")):
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1

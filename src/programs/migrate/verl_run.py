@@ -10,7 +10,7 @@ from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
-from programs.migrate.job_files import IN_BRANCH, ShellJob, Word, YamlJob
+from programs.migrate.job_files import IN_BRANCH, SECTIONS, ShellJob, Word, YamlJob
 from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
@@ -81,8 +81,10 @@ class VerlMigration:
 
     def nearest(self, key: str) -> str:
         """The key of verl whose last name is nearly the same."""
-        last = key.rpartition(".")[2]
-        alike = [name for name in self.known if suggest(last, [name.rpartition(".")[2]], 0.85)]
+        section, _, last = key.rpartition(".")
+        ends = f".{'.'.join(key.split('.')[-2:])}", f"{section.split('.')[0] in SECTIONS and '.'}{last}"
+        alike = [name for name in self.known if name.endswith(ends)]
+        alike += [x for x in self.known if x.startswith(f"{section}.") and suggest(last, [x.rpartition(".")[2]], 0.85)]
         return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
@@ -177,6 +179,8 @@ class VerlMigration:
             names = re.findall(TARGET, instead.replace(" and ", " "))
             why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
             return [name[name[1:] in self.known :] for name in names], why, otherwise
+        if word.sign == "+" and self.read(word):
+            return None
         if key not in self.known and self.read(replace(word, sign="+")):
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
@@ -338,10 +342,11 @@ def checked(job: ShellJob, report: Report) -> str:
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
-    words = {}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch]:
+    words, refused = {}, {entry["setting"] for entry in report.impossible}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        value = word.value and (word.value.strip() if is_quoted else "".join(shlex.split(word.value)))
+        text = re.sub(r'\\(["\\$`])', r"\1", word.value or "") if job.is_inside(word) else word.value
+        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
     composed, findings = composition(
@@ -350,5 +355,5 @@ def checked(job: ShellJob, report: Report) -> str:
     findings += missing_values(composed) if composed is not None else []
     for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
         report.refuse("", "the new job", finding, "the key that it names")
-    left_out = "without the settings whose values are variables, or set in a branch"
+    left_out = "without the settings that are refused, set in a branch or to variables"
     return f"composed with verl's own configuration, {left_out}"
