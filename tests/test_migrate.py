@@ -174,6 +174,7 @@ CRITIC = "critic.ppo_micro_batch_size_per_gpu"
 PER_GPU, SUM = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"
 LOSS, NULL = f"{ACTOR}.policy_loss.loss_mode", f"{ACTOR}.clip_ratio=0.3 {ACTOR}.clip_ratio_low=null"
 KEEP_ONE = "trainer.max_actor_ckpt_to_keep=1 trainer.max_critic_ckpt_to_keep=1"
+ENGINE = "actor_rollout_ref.rollout.engine_kwargs"
 ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is said)
     # verl 0.3.0.post1 ray_trainer.py:653: one checkpoint of each; 0.8.0: the defaults of rollout.skip
     ("0.2", f"{PER_GPU}=1 trainer.remove_previous_ckpt_in_save=True", 0, KEEP_ONE, "its new form"),
@@ -213,6 +214,9 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.name=hf", 3, "rollout.name=hf", "rollout.name=vllm"),
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.name=sglang_async", 3, "name=sglang_async", "rollout.name=sglang"),
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.chat_scheduler=a", 3, "", '"nearest": "leaving it out"'),
+    # a key of a section that verl does not have is near one whose last two names are the same
+    ("0.4", f"{PER_GPU}=1 retriever.url=a", 3, "", '"nearest": "leaving it out"'),
+    ("0.4", f"{PER_GPU}=1 worker.rollout.n=4", 3, "", '"nearest": "actor_rollout_ref.rollout.n"'),
 ]
 
 
@@ -277,6 +281,24 @@ def test_quotes_around_several_settings_stay(tmp_path, capsys):
     expected = 'A="critic.optim.clip_grad=1 data.seed=$S"  # don\'t data.truncation=error\n'
     expected += f'{TRAIN}$A {PER_GPU}=1 "+reward.reward_kwargs.x={{a: 1, b: 2}}"\n'
     assert text.split("\n", 1)[1] == expected
+
+
+def test_quotes_inside_a_word_and_texts_that_a_command_reads(tmp_path, capsys):
+    """The shell joins 'a'b'c'; an apostrophe in a text behind << opens nothing."""
+    head = "V='['a.parquet', 'b.parquet']'\ncat > x.py << 'EOF'\n# don't\nEOF\n"
+    text = f"{head}{TRAIN}{PER_GPU}=1 {ACTOR}.checkpoint.contents=['model', 'extra'] +{ENGINE}.vllm.a=True\n"
+    (tmp_path / "old.sh").write_text(text)
+    _, table, new = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
+    assert f" {ACTOR}.checkpoint.save_contents=['model', 'extra'] +{ENGINE}.vllm.a=True\n" in new and head in new
+    assert not any("engine_kwargs" in row["setting"] for row in table["changes"])  # it stays as it is
+
+
+def test_names_that_other_values_of_a_yaml_use_are_no_settings(tmp_path, capsys):
+    text = "size: 1\nother: 2\nactor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: ${size}\n"
+    (tmp_path / "old.yaml").write_text(text)
+    _, table, _ = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
+    settings = [entry["setting"] for entry in table["not_expressible"]]
+    assert "other" in settings and "size" not in settings
 
 
 def test_a_yaml_of_verl_in_braces_and_without_a_last_key(tmp_path, capsys):
@@ -606,6 +628,14 @@ NONE = READS.replace("max_prompt_length=32", "max_prompt_length=a.n").replace(
     ", max_prompt_length=args.", ", beta=args."
 )
 GKD = "from trl import GKDConfig\n"
+TRAINING = (
+    SFT + "from transformers import TrainingArguments\nargs = TrainingArguments('o', evaluation_strategy='no'{})\n"
+)
+MODEL = SFT + "from transformers import AutoModelForCausalLM\nAutoModelForCausalLM.from_pretrained('m', {})\n"
+CALLBACK = (
+    "class C(TrainerCallback):\n    def on_log(self, args):\n        "
+    "print(args.max_prompt_length, other.max_prompt_length)\n"
+)
 FORMS = [  # (version, script, exit code, what the new one says, what it no longer says, what is said)
     # an assignment to parsed settings, and what reads them; the default of an own class stands
     (
@@ -751,6 +781,64 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),
     ("0.20", GRPO + f"args = {PARSED_AT_ONCE}[0]\n" + TRAINED, 3, "()[0]\n", "set_defaults", "version had gradient_"),
     ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "limit=512", "", "the 512 of the class"),
+    # fields of the script's own config; the class stays, so that its limit is read when the run starts
+    (
+        "0.20",
+        GRPO + DERIVED.replace("beta: float = 0.5", "max_prompt_length: int = 9\n    warmup_ratio: float = 0.1"),
+        3,
+        "limit=args.max_prompt_length or 0|max_prompt_length: int = 9|warmup_steps: float = 0.1",
+        "warmup_ratio",
+        "gradient_checkpointing=False",
+    ),
+    # no value of a reward is another thing than None elsewhere
+    (
+        "1.5",
+        GRPO + "f = lambda completions: [None if c else 1.0 for c in completions]\nGRPOConfig('o')\n",
+        0,
+        "",
+        "",
+        "every reward is None",
+    ),
+    # dpo_trainer.py:1245 of 0.15.2: no term where rpo_alpha is None
+    ("0.15", DPO.replace("=None", "=a.alpha"), 0, "loss_weights=[1.0, a.alpha or 0.0]", "rpo", ""),
+    # both switches False: transformers 5 would load 4 bits (quantizers/auto.py:219)
+    (
+        "0.15",
+        MODEL.format("load_in_4bit=a.x"),
+        0,
+        "=BitsAndBytesConfig(load_in_4bit=a.x) if a.x else None",
+        "",
+        "the new form of load_in_4bit",
+    ),
+    ("0.15", MODEL.format("load_in_4bit=a.x"), 0, 'dtype="float16" if a.x else "float32"', "", "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=q"), 0, 'dtype="float16" if q else "float32"', "", "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=BitsAndBytesConfig()"), 0, 'dtype="float16", q', "", "quantised ones"),
+    # names that are gone, without a trainer; arguments for a trainer that takes what cannot be seen
+    ("0.18", "from trl import PPOConfig\nPPOConfig('o')\n", 3, "", "", "scripts/ppo_train.py"),
+    (
+        "0.12",
+        TRAINING.format("") + "SFTTrainer(**f(args))\n",
+        3,
+        "eval_strategy='no'",
+        "evaluation",
+        "made at run time",
+    ),
+    (
+        "0.12",
+        TRAINING.format(", **k") + "SFTTrainer('m', args=args, max_seq_length=7)\n",
+        3,
+        "max_length=7",
+        "max_seq",
+        "**k",
+    ),
+    (
+        "0.17",
+        GRPO + CALLBACK + "args = GRPOConfig('o', max_prompt_length=9)\n" + TRAINED,
+        0,
+        "print(9, other.max_prompt_length)",
+        "",
+        "args.max_prompt_length is gone",
+    ),
 ]
 
 
@@ -806,6 +894,19 @@ def test_rows_of_dpo_are_cut_as_by_the_old_version(version, mode, rows, tmp_path
     exec(ast.unparse(definition), names)
     cut = names[definition.name]()._prepare_dataset(whole, None, args)
     assert [tuple(row[key] for key in keys) for row in cut] == rows and args.max_length == 6
+
+
+def test_names_of_a_class_do_not_hide_those_of_the_script(tmp_path, capsys):
+    """`args` of the script, and of TRL's method that the class replaces."""
+    text = "from trl import DPOConfig, DPOTrainer\nargs = parse()\nc = DPOConfig('o', max_prompt_length=args.prompt)\n"
+    _, new = reported(tmp_path, capsys, text + "DPOTrainer(m, args=c)\n", "0.20", 0)
+    (definition,) = [node for node in ast.parse(new).body if isinstance(node, ast.ClassDef)]
+    base = SimpleNamespace(_prepare_dataset=lambda self, rows, *_: Dataset.from_list(rows))
+    names = {"DPOTrainer": type("DPOTrainer", (), vars(base)), "args": SimpleNamespace(prompt=2)}
+    exec(ast.unparse(definition), names)
+    rows = [{"prompt_ids": [1, 2, 3], "chosen_ids": [4], "rejected_ids": [5]}]
+    (row,) = names[definition.name]()._prepare_dataset(rows, None, SimpleNamespace(max_length=6))
+    assert row == {"prompt_ids": [2, 3], "chosen_ids": [4], "rejected_ids": [5]}
 
 
 def test_what_is_no_python_is_not_written(tmp_path, capsys):

@@ -19,7 +19,7 @@ WORD = re.compile(
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
 STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
-    r"""\\.|(?<!\S)\#[^\n]*|<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
+    r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
 )
 IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
