@@ -285,7 +285,7 @@ def test_quotes_around_several_settings_stay(tmp_path, capsys):
 
 def test_quotes_inside_a_word_and_texts_that_a_command_reads(tmp_path, capsys):
     """The shell joins 'a'b'c'; an apostrophe in a text behind << opens nothing."""
-    head = "V='['a.parquet', 'b.parquet']'\ncat > x.py << 'EOF'\n# don't\nEOF\n"
+    head = "V='['a.parquet', 'b.parquet']'\ncat > x.py << EOF\n# don't\nEOF\n"
     text = f"{head}{TRAIN}{PER_GPU}=1 {ACTOR}.checkpoint.contents=['model', 'extra'] +{ENGINE}.vllm.a=True\n"
     (tmp_path / "old.sh").write_text(text)
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
@@ -488,7 +488,7 @@ WITHOUT_EQUAL = {
     ),
     "item": (
         GRPO + "d = dict(output_dir='o')\nd.update(x)\nargs = GRPOConfig(**d)\n" + TRAINED,
-        ["one dictionary with all settings"],
+        ["one call"],
     ),
     "overridden": (
         GRPO + "class Mine(GRPOTrainer):\n    def compute_loss(self): ...\n"

@@ -66,14 +66,12 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
             dtype = precision(source, source.argument(call, "quantization_config"), text)
             plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
-    keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
-    given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
-    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
-    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
-    fields = [x for x in source.nodes if isinstance(x, ast.AnnAssign) and source.code(x.target) == "model_init_kwargs"]
-    given += [x.body for field in fields for x in ast.walk(field) if isinstance(x, ast.Lambda)]
-    for node in given:
-        items, _ = source.items(node)
+    named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
+    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
+    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
+        made = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a field
+        items, _ = source.items(made[0] if made else node.value)
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())

@@ -24,21 +24,18 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
         is_on = is_on and re.search(entry.get("text", ""), "\n".join(map(run.source.code, scoring(run.source))))
         pair = [run.value(x) if isinstance(x, str) else x for x in entry.get("equal", ())]
-        is_known, name = pair and not {None, UNKNOWN} & {*pair}, entry.get("equal", ("",))[0]
+        is_known = pair and not {None, UNKNOWN} & {*pair}  # whether the condition holds
         if run.config not in entry["configs"] or not is_on or is_given or (is_known and pair[0] == pair[1]):
-            continue
-        if is_known:
-            report.refuse(run.place(name), f"{name}={run.text(name)}", entry["why"], entry["same_if"])
             continue
         if loss is UNKNOWN and "losses" in entry:
             shown = ", ".join(kind for kind in losses if kind)
             report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
         elif "setting" in entry:
             yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-        elif "nearest" in entry:
-            report.refuse(
-                run.place(re.match(r"\w+", entry["shown"])[0]), entry["shown"], entry["why"], entry["nearest"]
-            )
+        elif is_known or "nearest" in entry:
+            name = entry["equal"][0] if is_known else re.match(r"\w+", entry["shown"])[0]
+            nearest = entry.get("nearest") or entry["same_if"]
+            report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
         else:
             report.note_rule(entry)
 
@@ -150,9 +147,8 @@ def supervised(run: TrlRun, report: Report) -> Changes:
         if change.text:
             yield "beta", change
         else:
-            report.refuse(
-                run.place("beta"), f"beta={run.text('beta')}", change.why, "a subclass with that generalized_jsd_loss"
-            )
+            nearest = "a subclass with that generalized_jsd_loss"
+            report.refuse(run.place("beta"), f"beta={run.text('beta')}", change.why, nearest)
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
         report.refuse(
@@ -163,10 +159,6 @@ def supervised(run: TrlRun, report: Report) -> Changes:
         )
     if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
         yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
-    if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
-        why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
-        name = "gradient_accumulation_steps"
-        report.refuse(run.place(name), f"{name}={run.text(name)}", why, "as it is")
 
 
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
@@ -261,9 +253,8 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
         plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
     for name in [n for n in CUT if run.in_config(n) and n not in {*trl_defaults(run.config), *run.fields}]:
         if name in run.unsure:
-            report.refuse(
-                run.place(name), name, f"set in a branch, and no trainer has {name}", "a trainer for each value"
-            )
+            why = f"set in a branch, and no trainer has {name}"
+            report.refuse(run.place(name), name, why, "a trainer for each value")
         else:
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
@@ -297,11 +288,9 @@ def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> 
         longest = "512" if run.value("max_length") is None else run.text("max_length")
         answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
         ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
-        is_start = cuts_rows and run.value("truncation_mode") == "keep_start"
+        part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
         values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
-        return class_of(
-            run, "DPO", ending, rule, limit=shown, part=f"prompt[{':limit' if is_start else '-limit:'}]", **values
-        )
+        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
     if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
         return class_of(run, "SFT", "WithoutEndToken", "end_token")
     return None

@@ -1,10 +1,9 @@
 """A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
 
-import importlib.util
+import importlib.metadata
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
@@ -82,8 +81,8 @@ class VerlMigration:
     def nearest(self, key: str) -> str:
         """The key of verl whose last name is nearly the same."""
         section, _, last = key.rpartition(".")
-        ends = f".{'.'.join(key.split('.')[-2:])}", f"{section.split('.')[0] in SECTIONS and '.'}{last}"
-        alike = [name for name in self.known if name.endswith(ends)]
+        names = key.split(".")[-1 if key.partition(".")[0] in SECTIONS else -2 :]  # two, if verl lacks the section
+        alike = [x for x in self.known if x.endswith("." + ".".join(names))]
         alike += [x for x in self.known if x.startswith(f"{section}.") and suggest(last, [x.rpartition(".")[2]], 0.85)]
         return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
@@ -124,10 +123,9 @@ class VerlMigration:
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
+            was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
-            if ".megatron." in key or key in changes("verl")["keys"]:
-                why = f"verl {newest_verl} does not have it"
-            self.refuse(word, key, why, self.nearest(key))
+            self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
@@ -336,24 +334,19 @@ def is_equal(old, new) -> bool:
 
 def checked(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
-    package = importlib.util.find_spec("verl")
-    folder = Path(package.origin).parent if package and package.origin else None
-    version = f"verl {(folder / 'version' / 'version').read_text(encoding='utf-8').strip()}" if folder else "no verl"
+    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
-    words, refused = {}, {entry["setting"] for entry in report.impossible}
+    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        text = re.sub(r'\\(["\\$`])', r"\1", word.value or "") if job.is_inside(word) else word.value
+        text = (word.value and job.is_inside(word) and re.sub(r'\\(["\\$`])', r"\1", word.value)) or word.value
         value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(
-        words, "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
-    )
+    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
     findings += missing_values(composed) if composed is not None else []
     for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
         report.refuse("", "the new job", finding, "the key that it names")
-    left_out = "without the settings that are refused, set in a branch or to variables"
-    return f"composed with verl's own configuration, {left_out}"
+    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"
