@@ -350,7 +350,7 @@ class PythonSource:
         elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
             items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
         elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = [(key, value) for key, value in zip(made.keys, made.values, strict=True)]
+            pairs = zip(made.keys, made.values, strict=True)
             parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
             items, unseen = self.spread(parts, '"{name}": {text}')
         else:

@@ -92,8 +92,7 @@ class ShellJob(JobFile):
 
     def command_end(self, start: int) -> int:
         """The end of a command: that of the quotes around it, or where the shell ends it."""
-        end = next((last for first, last in self.strings if first <= start < last), len(self.text))
-        return COMMAND.match(self.text, start, end).end()
+        return COMMAND.match(self.text, start, (self.around(start) or (0, len(self.text)))[1]).end()
 
     def commands(self) -> list["ShellJob"]:
         """One job for each main module: its own words, and those of variables that no other command alone names."""
@@ -127,16 +126,16 @@ class ShellJob(JobFile):
 
     def word(self, match: re.Match) -> Word:
         value, start, end = match["value"], match.start(), match.end()
-        around = next(((first, last) for first, last in self.strings if first <= start < last), None)
+        around = self.around(start)
         if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
 
-    def is_inside(self, word: Word) -> bool:
-        """Whether a word is part of a text in double quotes, where \\" stands for a quote."""
-        return any(first <= word.start < last and self.text[first - 1] == '"' for first, last in self.strings)
+    def around(self, place: int) -> tuple[int, int] | None:
+        """The text in quotes that a place is in."""
+        return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:
         return any(start <= place <= end for start, end in self.comments)

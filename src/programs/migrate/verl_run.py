@@ -249,14 +249,10 @@ class VerlMigration:
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
-        engine = "reward.reward_model.rollout.name"
-        is_named = {engine, "reward_model.rollout.name"} & {*self.given}
-        if self.before("0.7") and self.is_on("reward_model.enable") and not is_named:
-            plan[engine] = by_hand(engine, "vllm", "reward_engine")
-        kl_keys = (key, f"{ACTOR}.use_kl_loss")
-        has_reference = key in plan or any(map(self.is_on, kl_keys))
+        has_reference = key in plan or any(map(self.is_on, (key, f"{ACTOR}.use_kl_loss")))
         for rule, entry in rules_of("verl", self.version):
-            is_on = has_reference if entry.get("when") == "reference" else True
+            when = entry.get("when")
+            is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
             if "setting" in entry:
@@ -341,7 +337,9 @@ def checked(job: ShellJob, report: Report) -> str:
     words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        text = (word.value and job.is_inside(word) and re.sub(r'\\(["\\$`])', r"\1", word.value)) or word.value
+        around, text = job.around(word.start), word.value
+        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+            text = re.sub(r'\\(["\\$`])', r"\1", text)
         value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]

@@ -1,7 +1,4 @@
-"""What trainers of old versions did: a script gets the class that it needs, over its own trainer.
-
-The script's expressions are defaults of arguments, so that no name of a method hides one of theirs.
-"""
+"""What old trainers did, as classes over a script's own; its expressions are defaults, so that no name hides theirs."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
