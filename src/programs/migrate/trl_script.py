@@ -10,7 +10,7 @@ from dataclasses import replace
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import NAMED, Argument, PythonSource
 from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
-from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
+from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit, python
@@ -38,7 +38,7 @@ def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast
     """(The call that makes the trainer's args, what stands there)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
     made = source.origin(node)
-    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), "TrainingArguments"}
+    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), BASE}
     return (made if is_config else None), node
 
 
@@ -60,8 +60,8 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in [*CONFIGS.values(), ""]:  # those that no trainer of this file takes, as a function returns them
-            for call in source.calls.get(config or "TrainingArguments", []):
+        for config in [*CONFIGS.values(), BASE]:  # those that no trainer of this file takes, as a function returns them
+            for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
@@ -189,7 +189,7 @@ class TrlMigration:
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         self.read.append((run, plan))
-        if run.config and source.name_of(run.call) == "TrainingArguments":
+        if source.name_of(run.call) == BASE != run.config:
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
