@@ -26,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         83-88  file text         Texts that are files beside their room, such as a page's style; a built script has …
 #        91-130  messages          Errors that a user can fix, each with its exit code, and messages on stderr
 #       133-137  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       140-538  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       541-758  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#       761-849  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      852-1054  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1057-1157  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     1160-1198  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     1201-1437  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     1440-2337  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2340-2924  edits             Edits at places of a text, each with its line of the table
-#     2927-2999  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3002-3341  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3344-3446  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3449-3837  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3840-3916  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3919-4162  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4165-4209  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4212-4552  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4555-4705  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4708-4938  command           The command line: input, output, messages
+#       140-549  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       552-769  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#       772-860  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      863-1065  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1068-1168  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     1171-1209  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     1212-1448  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     1451-2354  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2357-2951  edits             Edits at places of a text, each with its line of the table
+#     2954-3033  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3036-3373  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3376-3488  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3491-3870  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3873-3949  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3952-4201  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4204-4247  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4250-4587  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4590-4740  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4743-4972  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -55,7 +55,7 @@ import csv
 import difflib
 import functools
 import gzip
-import importlib.util
+import importlib.metadata
 import io
 import itertools
 import json
@@ -323,6 +323,22 @@ class PythonSource:
         pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
+    def bases(self, definition: ast.AST | None) -> list[str]:
+        """The names of what a class is derived from; none for a function."""
+        return [self.name_of(base) for base in getattr(definition, "bases", [])]
+
+    def fields(self, base: str) -> list[Argument]:
+        """Fields of the classes of this file that are derived from one and used; flags may win over them."""
+        used = {x.id for x in self.nodes if isinstance(x, ast.Name)}
+        owners = [x for name, x in self.definitions.items() if base in self.bases(x) and name in used]
+        fields = [x for owner in owners for x in owner.body if isinstance(x, ast.AnnAssign) and x.value]
+        form = "{{name}}: {} = {{text}}"
+        return [
+            Argument(self.code(x.target), x.value, *self.span(x), form.format(self.code(x.annotation)), True, False)
+            for x in fields
+            if "{" not in self.code(x.annotation)
+        ]
+
     def own(self, call: ast.Call) -> bool:
         """Whether a call names a function of this file, or a method of self."""
         owner = getattr(call.func, "value", None)
@@ -429,13 +445,14 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
+        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+
+    def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
+        """(Parts as arguments, with the items of those without a name; what is not seen)."""
         arguments, unseen = [], []
-        for keyword in call.keywords:
-            if keyword.arg:
-                arguments.append(Argument(keyword.arg, keyword.value, *self.span(keyword)))
-            else:
-                inside, hidden = self.items(keyword.value)
-                arguments, unseen = arguments + inside, unseen + hidden
+        for name, value, place in parts:
+            inside, hidden = self.items(value) if name is None else ([Argument(name, value, *place, form)], [])
+            arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
@@ -450,21 +467,14 @@ class PythonSource:
         changes = [change for change in changes if change.start < self.start(node)]
         if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
             items, unseen = self.arguments(made)
-            return items + changes, unseen + hidden
-        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            parts = [(None, made.left), (None, made.right)]
+        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
         elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            parts = [*zip(made.keys, made.values, strict=True)]
+            pairs = zip(made.keys, made.values, strict=True)
+            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+            items, unseen = self.spread(parts, '"{name}": {text}')
         else:
             return [], [node]
-        items, unseen = [], []
-        for key, value in parts:
-            if key is None:
-                inside, missing = self.items(value)
-                items, unseen = items + inside, unseen + missing
-            else:
-                place = self.start(key), self.span(value)[1]
-                items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
         return items + changes, unseen + hidden
 
 
@@ -535,7 +545,8 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
                 return f"it takes more than {seconds} s"
         said.seek(0)
         lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    return lines[-1] if lines and process.returncode else ""
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -2223,7 +2234,7 @@ NAMES_TEXT = r"""{
 "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
 "wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
 ["dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
-"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "report_to",
+"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "remove_unused_columns", "report_to",
 "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
 {"adafactor": "optim=\"adafactor\"", "judge": "a reward function that asks the judge", "model_init": "model=",
 "teacher_model_server_url": "trl.experimental.server_distillation",
@@ -2234,14 +2245,18 @@ NAMES_TEXT = r"""{
 "packing=True with packing_strategy='wrapped'", "DPODataCollatorWithPadding": "leaving data_collator out",
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
 "LengthSampler": "random.randint", "FDivergenceType": "leaving the import out",
-"SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"PPOConfig": "scripts/ppo_train.py", "PPOv2Config": "scripts/ppo_train.py",
+"PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py", "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
 ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":
-["seed"], "batch_size": ["batch_size"], "group_size": ["rloo_k"]}, "signs": {"num_generations": "GRPOConfig",
+["seed"], "group_size": ["rloo_k"], "batch_size": ["batch_size",
+"per_device_train_batch_size * gradient_accumulation_steps * num_mini_batches"], "rows":
+["mini_batch_size * gradient_accumulation_steps"], "value_clip":
+["cliprange_value"], "missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]}, "signs": {"num_generations": "GRPOConfig",
 "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
 "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "of_loading": {"torch_dtype": ["dtype", "{}"],
 "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
@@ -2255,9 +2270,11 @@ NAMES_TEXT = r"""{
 "critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size",
 "trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
 "main_generation": "verl.trainer.main_generation_server, with its own keys",
-"main_eval": "verl.trainer.main_eval of today, by hand"}}
+"main_eval": "verl.trainer.main_eval of today, by hand", "main": 
+"EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
 """
 NAMES = json.loads(NAMES_TEXT)
+BASE = "TrainingArguments"  # of transformers
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -2304,7 +2321,7 @@ def transformers_of(version: str) -> str:
 def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
     """(Entries of a setting in a TRL config, those in transformers' TrainingArguments)."""
     configs = changes("trl")["configs"]
-    return configs.get(config, {}).get(name, []), configs["TrainingArguments"].get(name, [])
+    return configs.get(config, {}).get(name, []) if config != BASE else [], configs[BASE].get(name, [])
 
 
 def default_at(config: str, name: str, version: str):
@@ -2433,7 +2450,7 @@ BY_HAND = r"""{
   "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140",
   "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9",
   "when": ["steps_per_generation", "generation_batch_size"],
-  "losses": ["dapo", "cispo", "vespo"],
+  "losses": ["dapo", "cispo", "vespo"], "equal": ["steps_per_generation", "gradient_accumulation_steps"],
   "same_if": "steps_per_generation is gradient_accumulation_steps"},
 "truncated": {
   "what": "GRPO's divisor with `mask_truncated_completions`", "since": "1.9",
@@ -2448,7 +2465,7 @@ BY_HAND = r"""{
   "why": "a completion for which every reward is None counted as 0; it is now left out of its group",
   "otherwise": "left out of the group",
   "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
-  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6", "text": "append\\(None\\)|return None|None for|else None",
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6", "text": "append\\(None\\)|return None|None (for|if)\\b|else None|[=\\[] ?None\\]|\\] = None",
   "same_if": "each completion has a reward"},
 "end_tokens": {
   "what": "the end of GRPO's completions", "since": "1.15",
@@ -2510,6 +2527,13 @@ BY_HAND = r"""{
   "why": "the coefficient a had the exponent -a; now a - 1",
   "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
   "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369"},
+"mean_of_step": {
+  "since": "transformers 4.46",
+  "why": "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step",
+  "otherwise": "over the tokens of the step",
+  "source": "transformers 4.45 transformers/trainer.py, whose training_step divides each micro-batch's loss",
+  "configs": ["SFTConfig"], "before": "0.12", "equal": ["gradient_accumulation_steps", 1],
+  "same_if": "gradient_accumulation_steps is 1"},
 "kept_start": {
   "since": "0.14",
   "why": "truncation_mode was not read: rows longer than max_length kept their start",
@@ -2541,7 +2565,7 @@ BY_HAND = r"""{
   "why": "GKD averaged each micro-batch over its own tokens; now over those of the step's micro-batches",
   "otherwise": "over the tokens of the step",
   "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295",
-  "configs": ["GKDConfig"], "before": "1.7",
+  "configs": ["GKDConfig"], "before": "1.7", "equal": ["gradient_accumulation_steps", 1],
   "same_if": "gradient_accumulation_steps is 1"},
 "rloo": {
   "what": "RLOO", "since": "0.22",
@@ -2667,7 +2691,10 @@ BY_HAND = r"""{
   "package": "verl", "what": "the reward model", "since": "0.7",
   "why": "FSDP ran the reward model; now a server does",
   "otherwise": "an error: the server has to be named", "as_before": "reward.reward_model.rollout.name=vllm",
-  "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml"},
+  "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml",
+  "before": "0.7", "when": "reward_model.enable", "unless": ["reward.reward_model.rollout.name",
+  "reward_model.rollout.name"],
+  "setting": "reward.reward_model.rollout.name", "value": "vllm"},
 "reward_text": {
   "package": "verl", "what": "the text that a reward sees", "since": "0.3",
   "why": "a reward saw prompt and response with special tokens; it now sees the response alone, without them",
@@ -2932,6 +2959,12 @@ SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
+def scoring(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file that take completions, as TRL calls rewards by keyword."""
+    functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
+    return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
+
+
 @dataclass
 class TrlRun:
     """One config call of a script under one version."""
@@ -2945,10 +2978,11 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
         self.unsure: set[str] = set()  # set in a branch, or changed otherwise
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of the script's own config
+        self.arguments = [*self.fields.values()]
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
         if (made := call or self.unseen_args) is not None:
@@ -3013,16 +3047,20 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_given = unless in here or (run.has(unless) and str(run.value(unless)) not in ("None", "0", "0.0"))
         is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
         is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
-        is_on = is_on and re.search(entry.get("text", ""), run.source.text)
-        if run.config not in entry["configs"] or not is_on or is_given:
+        is_on = is_on and re.search(entry.get("text", ""), "\n".join(map(run.source.code, scoring(run.source))))
+        pair = [run.value(x) if isinstance(x, str) else x for x in entry.get("equal", ())]
+        is_known = pair and not {None, UNKNOWN} & {*pair}  # whether the condition holds
+        if run.config not in entry["configs"] or not is_on or is_given or (is_known and pair[0] == pair[1]):
             continue
         if loss is UNKNOWN and "losses" in entry:
             shown = ", ".join(kind for kind in losses if kind)
             report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
         elif "setting" in entry:
             yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-        elif "nearest" in entry:
-            report.refuse("", entry["shown"], entry["why"], entry["nearest"])
+        elif is_known or "nearest" in entry:
+            name = entry["equal"][0] if is_known else re.match(r"\w+", entry["shown"])[0]
+            nearest = entry.get("nearest") or entry["same_if"]
+            report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
         else:
             report.note_rule(entry)
 
@@ -3118,7 +3156,8 @@ def preferences(run: TrlRun, report: Report) -> Changes:
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         shown = shown[1:-1] if isinstance(kinds, list) else shown
-        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {run.text('rpo_alpha')}]", "0.29", why)
+        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
+        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)
         yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
             yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
@@ -3133,15 +3172,18 @@ def supervised(run: TrlRun, report: Report) -> Changes:
         if change.text:
             yield "beta", change
         else:
-            report.refuse("", f"beta={run.text('beta')}", change.why, "a subclass with that generalized_jsd_loss")
+            nearest = "a subclass with that generalized_jsd_loss"
+            report.refuse(run.place("beta"), f"beta={run.text('beta')}", change.why, nearest)
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
-        report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
+        report.refuse(
+            run.place("packing_strategy"),
+            'packing_strategy="ffd"',
+            "gone since 0.20",
+            'packing_strategy="bfd", other neighbours',
+        )
     if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
         yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
-    if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
-        why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
-        report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
 
 
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
@@ -3151,7 +3193,7 @@ ELSEWHERE = {"warmup_ratio", "group_by_length", "rpo_alpha", *CUT}
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
-"""What trainers of old versions did: a script gets the class that it needs, over its own trainer."""
+"""What old trainers did, as classes over a script's own; its expressions are defaults, so that no name hides theirs."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
@@ -3159,42 +3201,32 @@ from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 class Sampled(GRPOTrainer):
     """Made as by TRL {version}."""
 
-    def _tokenize_prompts(self, prompts):
+    def _tokenize_prompts(self, prompts, limit="{limit}"):
         if isinstance(prompts[0], str):
             ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
             parts = ids, None, {}
         else:
             parts = super()._tokenize_prompts(prompts)
-        return "{rows}", *parts[1:]
+        return [row[-limit:] for row in parts[0]], *parts[1:]
 
 
-class LongDPO(DPOTrainer):
+class DPO(DPOTrainer):
     """Made as by TRL {version}."""
 
-    def _prepare_dataset(self, rows, tokenizer, args, *rest):
+    def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
         def cut(row):
             prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
-            longest = max(map(len, answers.values()))
-            if len(prompt) + longest > "{length}":
+            tokens = max(map(len, answers.values()))
+            if len(prompt) + tokens > longest:
                 prompt = "{part}"
-            if len(prompt) + longest > "{length}":
-                answers = {key: ids[: "{length}" - "{limit}"] for key, ids in answers.items()}
+            if len(prompt) + tokens > longest:
+                answers = {key: ids[:answer] for key, ids in answers.items()}
             return answers | {"prompt_ids": prompt}
 
         args.max_length, length = None, args.max_length  # leaves out no long prompt
         rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
         args.max_length = length
         return rows.map(cut)
-
-
-class DPO(DPOTrainer):
-    """Made as by TRL {version}."""
-
-    def _prepare_dataset(self, rows, tokenizer, args, *rest):
-        args.max_length, length = None, args.max_length  # leaves out no long prompt
-        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
-        args.max_length = length
-        return rows.map(lambda row: "{cuts}")
 
 
 class SFT(SFTTrainer):
@@ -3289,46 +3321,46 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
         plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
-    for name in [n for n in CUT if run.in_config(n) and n not in trl_defaults(run.config)]:
+    for name in [n for n in CUT if run.in_config(n) and n not in {*trl_defaults(run.config), *run.fields}]:
         if name in run.unsure:
-            report.refuse(
-                run.place(name), name, f"set in a branch, and no trainer has {name}", "a trainer for each value"
-            )
+            why = f"set in a branch, and no trainer has {name}"
+            report.refuse(run.place(name), name, why, "a trainer for each value")
         else:
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 
-def prompt_limit(run: TrlRun):
-    """(Tokens that the old version cut prompts to or None, their source)."""
-    limit, default = run.value("max_prompt_length"), 0
+def prompt_limit(run: TrlRun, call: ast.Call | None = None):
+    """(Tokens that the old version cut prompts to or None, their source before the call of the trainer)."""
+    limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
     if run.config == "DPOConfig" and run.before("0.12"):
         limit, default = limit or 128, 128
     limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
-    return limit, f"({run.text('max_prompt_length')} or {default})" if limit is UNKNOWN else str(limit)
+    if limit is not UNKNOWN:
+        is_name = call and isinstance(node, ast.Name) and not run.source.rebound(node, node, call)
+        return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
+    is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
+    text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
+    return limit, f"{text} or {default}"
 
 
-def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str, Change] | None:
+def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
     """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
-    limit, shown = prompt_limit(run)
-    if run.config in SAMPLING and run.before("0.29") and limit is not None:
-        rows, special = f"[row[-{shown}:] for row in parts[0]]", not run.before("0.26")
-        return class_of(run, "Sampled", "WithCutPrompts", "prompts", rows=rows, special=special)
-    if run.config in SAMPLING and run.before("0.26"):
-        return class_of(run, "Sampled", "WithPlainPrompts", "plain_prompts", rows="parts[0]", special=False)
-    if run.config == "DPOConfig" and run.before("0.12"):
-        length = "512" if run.value("max_length") is None else term(run.text("max_length"))
-        part = f"[:{shown}]" if run.value("truncation_mode") == "keep_start" else f"[-{shown}:]"
-        return class_of(run, "LongDPO", "WithCutRows", "cut_rows", length=length, limit=shown, part=f"prompt{part}")
-    if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
-        cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
-        if run.value("max_completion_length") not in (None, -1):
-            answer = run.text("max_completion_length")
-            cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return class_of(run, "DPO", "WithCutPrompts", "prompts", cuts=f"{{{cuts}}}")
+    limit, shown = prompt_limit(run, call)
+    is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
+    if run.config in SAMPLING and (is_cut or run.before("0.26")):
+        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
+        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
+    if run.config == "DPOConfig" and is_cut:
+        longest = "512" if run.value("max_length") is None else run.text("max_length")
+        answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
+        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
+        part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
+        values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
+        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
     if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
         return class_of(run, "SFT", "WithoutEndToken", "end_token")
     return None
@@ -3370,12 +3402,23 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
         else:
             plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
     parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
+    switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
     if any(name in QUANTISED for name in parts):
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
-        if any(texts.get(name, "False") != "False" for name in QUANTISED):
-            text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
-            plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
+    if switches:  # a BitsAndBytesConfig where all are False quantises, too
+        text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
+        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
+        plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
+
+
+def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
+    """The old dtype where a call gives none: float16 if it quantises, by an argument `node` or a new one, `text`."""
+    made = source.resolved(node)
+    if (isinstance(made, ast.Call) and source.name_of(made).endswith("Config")) or text.endswith(")"):
+        return '"float16"'
+    condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
+    return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
@@ -3386,15 +3429,16 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
         names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
         plans.append(plan)
         if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
-            is_quantised = "quantization_config" in {*names, *(change.name for change in plan.values())}
-            plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
+            text = next((change.text for change in plan.values() if change.name == "quantization_config"), "")
+            dtype = precision(source, source.argument(call, "quantization_config"), text)
+            plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
-    keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
-    given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
-    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
-    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
-    for node in given:
-        items, _ = source.items(node)
+    named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
+    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
+    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
+        made = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a field
+        items, _ = source.items(made[0] if made else node.value)
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
@@ -3431,15 +3475,13 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
     """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
 
-    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
+    One that is imported is named.
     """
-    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
-        given = function.args
-        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
-            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
-            end = max(source.span(part)[1] for part in parts)
-            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-                report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+    for given in [function.args for function in scoring(source) if not function.args.kwarg]:
+        parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
+        end = max(source.span(part)[1] for part in parts)
+        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:
@@ -3448,7 +3490,6 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
-OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -3456,7 +3497,7 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """Calls of TRL's trainers, and of the script's own classes that are made of one."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in map(source.name_of, getattr(definition, "bases", [])):
+        for base in source.bases(definition):
             if base in CONFIGS:
                 names[name] = base
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
@@ -3472,14 +3513,8 @@ def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast
     """(The call that makes the trainer's args, what stands there)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
     made = source.origin(node)
-    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), "TrainingArguments"}
+    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), BASE}
     return (made if is_config else None), node
-
-
-def defaults_then(added: dict[str, Change]) -> str:
-    """What the old version had where nothing sets it."""
-    shown = ", ".join(change.setting for change in added.values())
-    return f"; where nothing sets them, the old version had {shown}" * bool(added)
 
 
 class TrlMigration:
@@ -3490,6 +3525,7 @@ class TrlMigration:
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
         self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
+        self.carried: set[str] = set()  # names of trainers that are gone, with their settings, and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -3499,7 +3535,7 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in CONFIGS.values():  # those that no trainer of this file takes, as a function returns them
+        for config in [*CONFIGS.values(), BASE]:  # those that no trainer of this file takes, as a function returns them
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
@@ -3514,6 +3550,10 @@ class TrlMigration:
 
     def place(self, node: ast.AST) -> str:
         return self.source.place(self.source.start(node))
+
+    def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
+        place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
+        self.report.refuse(place, text, why, nearest)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
         source, report, config = self.source, self.report, CONFIGS[trainer]
@@ -3531,7 +3571,7 @@ class TrlMigration:
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], settings)
+            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
             edit_arguments(source, run.arguments, settings, report)
             self.read.append((run, settings))
             for name, change in moved.items():
@@ -3544,7 +3584,7 @@ class TrlMigration:
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text)) and UNSURE in old[1]:
+        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
             why = f"set in a branch, or changed later: {old[2].why}"
             report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
         elif old:
@@ -3570,8 +3610,7 @@ class TrlMigration:
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
                 if not is_own and name not in trl_today("trainers").get(trainer, [name]):
-                    place, why = self.source.place(argument.start), f"no {trainer} of TRL has it"
-                    self.report.refuse(place, f"{name}={text}", why, "leaving it out")
+                    self.refuse(argument, f"no {trainer} of TRL has it")
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
             is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
@@ -3586,8 +3625,7 @@ class TrlMigration:
             elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
             elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
-                place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
-                self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+                self.refuse(argument, f"gone since {since}", NAMES["gone_arguments"].get(name, "leaving it out"))
         return plan, moved, of_trainer
 
     def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
@@ -3619,18 +3657,14 @@ class TrlMigration:
             report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
-                place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
-                report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
+                self.refuse(argument, f"no {run.config} of TRL has it")
         if run.unseen:
-            added = {name: c for name, c in plan.items() if not run.in_config(name) and c.text is not None}
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            why = f"made at run time: no name in it is renamed, no default written{defaults_then(added)}"
-            nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
-            report.refuse(self.place(run.call), shown, why, nearest)
+            added = self.say_unseen(run, run.call, shown, plan)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         self.read.append((run, plan))
-        if source.name_of(run.call) == "TrainingArguments":
+        if source.name_of(run.call) == BASE != run.config:
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
@@ -3642,7 +3676,9 @@ class TrlMigration:
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        for node in [x for x in loads if source.is_object(x.value, made)]:
+        in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
+        for node in [x for x in loads if source.is_object(x.value, made) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
             new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
             is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
@@ -3680,15 +3716,20 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look."""
-        calls = sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
-        added = {name: c for name, c in settings.items() if not run.in_config(name) and c.text is not None}
-        why = "made at run time: its settings cannot be seen"
-        why += f"; {run.config}(…) is edited at {seen}" if seen else defaults_then(added)
-        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
-        self.report.refuse(self.place(call), f"args={self.source.code(node)}", why, nearest)
+    def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
+        """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
+        calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
+        seen, given = (
+            ", ".join(dict.fromkeys(map(self.place, calls))),
+            {*run.of_trainer, *(x.name for x in run.arguments)},
+        )
+        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
+        why = "made at run time: its settings cannot be seen, no name in it is renamed"
+        why += f"; {run.config}(…) is edited at {seen}" if seen else f"; {then}" * bool(added)
+        nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
+        self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
+        return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
@@ -3698,11 +3739,8 @@ class TrlMigration:
             statement = source.around(statement, ast.stmt)
         limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
         if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            shown, why = (
-                f"max_prompt_length={source.code(limit)}",
-                f"{names} may be another value at {self.place(call)}",
-            )
-            report.refuse(self.place(limit), shown, f"{why}, or none", f"a number in {name}")
+            why = f"{names} may be another value at {self.place(call)}, or none"
+            report.refuse(self.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
@@ -3748,19 +3786,13 @@ class TrlMigration:
         calls = self.source.calls.get(config, [])
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
 
-        def carry(flag: str, names: tuple[str, ...], value=math.prod) -> None:
+        for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
             values = [run.value(name) for name in names if run.value(name) is not None]
             if run.has(names[0]) and UNKNOWN not in values:
-                flags.setdefault(flag, value(values))
+                flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
-
-        for flag, names in NAMES["carried"].items():
-            for name in names:
-                carry(flag, (name,), lambda values: values[0])
-        steps = "gradient_accumulation_steps"
-        carry("batch_size", ("per_device_train_batch_size", steps, "num_mini_batches"))  # of each process
-        if run.before("0.12"):  # an update for so many rows
-            carry("minibatches", ("mini_batch_size", steps, "batch_size"), lambda x: x[-1] // math.prod(x[:-1]))
+        if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
+            flags["minibatches"] = run.value("batch_size") // update
         left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
@@ -3770,12 +3802,13 @@ class TrlMigration:
             why = reason("rloo")
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
+        self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
         """Where a name of a module of TRL is today; "" for nowhere."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        today = {*changes("trl")["exports"], *self.carried, "*"}
         if is_there(entries, newest("trl")):
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
@@ -3928,7 +3961,9 @@ WORD = re.compile(
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
-STRING = re.compile(r"""\\.|(?<!\S)\#[^\n]*|(?<!\w)'[^']*'|"(?:\\.|[^"\\])*\"""")  # or what hides quotes
+STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
+    r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
+)
 IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
@@ -4000,8 +4035,7 @@ class ShellJob(JobFile):
 
     def command_end(self, start: int) -> int:
         """The end of a command: that of the quotes around it, or where the shell ends it."""
-        end = next((last for first, last in self.strings if first <= start < last), len(self.text))
-        return COMMAND.match(self.text, start, end).end()
+        return COMMAND.match(self.text, start, (self.around(start) or (0, len(self.text)))[1]).end()
 
     def commands(self) -> list["ShellJob"]:
         """One job for each main module: its own words, and those of variables that no other command alone names."""
@@ -4035,12 +4069,16 @@ class ShellJob(JobFile):
 
     def word(self, match: re.Match) -> Word:
         value, start, end = match["value"], match.start(), match.end()
-        around = next(((first, last) for first, last in self.strings if first <= start < last), None)
+        around = self.around(start)
         if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
+
+    def around(self, place: int) -> tuple[int, int] | None:
+        """The text in quotes that a place is in."""
+        return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:
         return any(start <= place <= end for start, end in self.comments)
@@ -4077,8 +4115,6 @@ class ShellJob(JobFile):
 class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
-    mains = ()
-
     def __init__(self, name: str, text: str):
         import yaml
 
@@ -4096,7 +4132,10 @@ class YamlJob(JobFile):
         self.starts: dict[str, int] = {}  # of the key of a section
         self.moved: list[Change] = []  # settings of another section, written by add
         self.removed: set[str] = set()
-        self.words = [*self.below(root, "")]
+        words = [*self.below(root, "")]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names for other values
+        of_fork = [w for w in words if w.key.startswith("worker.")][:1]
+        self.mains = [("verl.trainer.main", w.start, w.end) for w in of_fork]
 
     def below(self, node, prefix: str):
         for key, value in node.value:
@@ -4190,10 +4229,9 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         except ValueError:
             report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
             del plan[key]
-    for word in job.words:
-        if word.key.endswith("torch_dtype"):
-            key = word.key.removesuffix("torch_dtype") + "dtype"
-            plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
+    for word in [word for word in job.words if word.key.endswith("torch_dtype")]:
+        key = word.key.removesuffix("torch_dtype") + "dtype"
+        plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
     given = {word.key for word in job.words}
     edits = [(word, plan[word.key]) for word in job.words if word.key in plan]
     job.apply(edits, [change for key, change in plan.items() if key not in given], report)
@@ -4279,8 +4317,10 @@ class VerlMigration:
 
     def nearest(self, key: str) -> str:
         """The key of verl whose last name is nearly the same."""
-        last = key.rpartition(".")[2]
-        alike = [name for name in self.known if suggest(last, [name.rpartition(".")[2]], 0.85)]
+        section, _, last = key.rpartition(".")
+        names = key.split(".")[-1 if key.partition(".")[0] in SECTIONS else -2 :]  # two, if verl lacks the section
+        alike = [x for x in self.known if x.endswith("." + ".".join(names))]
+        alike += [x for x in self.known if x.startswith(f"{section}.") and suggest(last, [x.rpartition(".")[2]], 0.85)]
         return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
@@ -4320,10 +4360,9 @@ class VerlMigration:
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
+            was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
-            if ".megatron." in key or key in changes("verl")["keys"]:
-                why = f"verl {newest_verl} does not have it"
-            self.refuse(word, key, why, self.nearest(key))
+            self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
@@ -4375,6 +4414,8 @@ class VerlMigration:
             names = re.findall(TARGET, instead.replace(" and ", " "))
             why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
             return [name[name[1:] in self.known :] for name in names], why, otherwise
+        if word.sign == "+" and self.read(word):
+            return None
         if key not in self.known and self.read(replace(word, sign="+")):
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
@@ -4445,14 +4486,10 @@ class VerlMigration:
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
-        engine = "reward.reward_model.rollout.name"
-        is_named = {engine, "reward_model.rollout.name"} & {*self.given}
-        if self.before("0.7") and self.is_on("reward_model.enable") and not is_named:
-            plan[engine] = by_hand(engine, "vllm", "reward_engine")
-        kl_keys = (key, f"{ACTOR}.use_kl_loss")
-        has_reference = key in plan or any(map(self.is_on, kl_keys))
+        has_reference = key in plan or any(map(self.is_on, (key, f"{ACTOR}.use_kl_loss")))
         for rule, entry in rules_of("verl", self.version):
-            is_on = has_reference if entry.get("when") == "reference" else True
+            when = entry.get("when")
+            is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
             if "setting" in entry:
@@ -4530,26 +4567,24 @@ def is_equal(old, new) -> bool:
 
 def checked(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
-    package = importlib.util.find_spec("verl")
-    folder = Path(package.origin).parent if package and package.origin else None
-    version = f"verl {(folder / 'version' / 'version').read_text(encoding='utf-8').strip()}" if folder else "no verl"
+    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
-    words = {}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch]:
+    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        value = word.value and (word.value.strip() if is_quoted else "".join(shlex.split(word.value)))
+        around, text = job.around(word.start), word.value
+        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+            text = re.sub(r'\\(["\\$`])', r"\1", text)
+        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(
-        words, "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
-    )
+    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
     findings += missing_values(composed) if composed is not None else []
     for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
         report.refuse("", "the new job", finding, "the key that it names")
-    left_out = "without the settings whose values are variables, or set in a branch"
-    return f"composed with verl's own configuration, {left_out}"
+    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"
 
 
 # ------------------------------------------------------------------------------- trial (src/programs/migrate/trial.py)
@@ -4922,8 +4957,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         check_step(args, result, path)
     if args.json:
-        names = ("package", "version", "found", "trial")
-        shown = {name: result[name] for name in names if name in result}
+        shown = {name: result[name] for name in ("package", "version", "found", "trial") if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         shown |= {"notes": report.notes, "same_if": report.conditions, "out": args.out}
         tell(json.dumps(shown, indent=1))

@@ -174,6 +174,7 @@ CRITIC = "critic.ppo_micro_batch_size_per_gpu"
 PER_GPU, SUM = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"
 LOSS, NULL = f"{ACTOR}.policy_loss.loss_mode", f"{ACTOR}.clip_ratio=0.3 {ACTOR}.clip_ratio_low=null"
 KEEP_ONE = "trainer.max_actor_ckpt_to_keep=1 trainer.max_critic_ckpt_to_keep=1"
+ENGINE = "actor_rollout_ref.rollout.engine_kwargs"
 ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is said)
     # verl 0.3.0.post1 ray_trainer.py:653: one checkpoint of each; 0.8.0: the defaults of rollout.skip
     ("0.2", f"{PER_GPU}=1 trainer.remove_previous_ckpt_in_save=True", 0, KEEP_ONE, "its new form"),
@@ -213,6 +214,9 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.name=hf", 3, "rollout.name=hf", "rollout.name=vllm"),
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.name=sglang_async", 3, "name=sglang_async", "rollout.name=sglang"),
     ("0.4", f"{PER_GPU}=1 actor_rollout_ref.rollout.chat_scheduler=a", 3, "", '"nearest": "leaving it out"'),
+    # a key of a section that verl does not have is near one whose last two names are the same
+    ("0.4", f"{PER_GPU}=1 retriever.url=a", 3, "", '"nearest": "leaving it out"'),
+    ("0.4", f"{PER_GPU}=1 worker.rollout.n=4", 3, "", '"nearest": "actor_rollout_ref.rollout.n"'),
 ]
 
 
@@ -277,6 +281,24 @@ def test_quotes_around_several_settings_stay(tmp_path, capsys):
     expected = 'A="critic.optim.clip_grad=1 data.seed=$S"  # don\'t data.truncation=error\n'
     expected += f'{TRAIN}$A {PER_GPU}=1 "+reward.reward_kwargs.x={{a: 1, b: 2}}"\n'
     assert text.split("\n", 1)[1] == expected
+
+
+def test_quotes_inside_a_word_and_texts_that_a_command_reads(tmp_path, capsys):
+    """The shell joins 'a'b'c'; an apostrophe in a text behind << opens nothing."""
+    head = "V='['a.parquet', 'b.parquet']'\ncat > x.py << EOF\n# don't\nEOF\n"
+    text = f"{head}{TRAIN}{PER_GPU}=1 {ACTOR}.checkpoint.contents=['model', 'extra'] +{ENGINE}.vllm.a=True\n"
+    (tmp_path / "old.sh").write_text(text)
+    _, table, new = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
+    assert f" {ACTOR}.checkpoint.save_contents=['model', 'extra'] +{ENGINE}.vllm.a=True\n" in new and head in new
+    assert not any("engine_kwargs" in row["setting"] for row in table["changes"])  # it stays as it is
+
+
+def test_names_that_other_values_of_a_yaml_use_are_no_settings(tmp_path, capsys):
+    text = "size: 1\nother: 2\nactor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: ${size}\n"
+    (tmp_path / "old.yaml").write_text(text)
+    _, table, _ = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
+    settings = [entry["setting"] for entry in table["not_expressible"]]
+    assert "other" in settings and "size" not in settings
 
 
 def test_a_yaml_of_verl_in_braces_and_without_a_last_key(tmp_path, capsys):
@@ -466,7 +488,7 @@ WITHOUT_EQUAL = {
     ),
     "item": (
         GRPO + "d = dict(output_dir='o')\nd.update(x)\nargs = GRPOConfig(**d)\n" + TRAINED,
-        ["one dictionary with all settings"],
+        ["one call"],
     ),
     "overridden": (
         GRPO + "class Mine(GRPOTrainer):\n    def compute_loss(self): ...\n"
@@ -514,7 +536,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "own trainer": (
         GRPO + "class Mine(GRPOTrainer):\n    pass\n"
         "Mine('m', print, GRPOConfig('o', max_prompt_length=300), rows).train()\n",
-        ["\nclass MineWithCutPrompts(Mine):", "row[-300:]", "\nMineWithCutPrompts('m'"],
+        ["\nclass MineWithCutPrompts(Mine):", "limit=300", "\nMineWithCutPrompts('m'"],
         ["max_prompt_length"],
     ),
     "inside a function": (
@@ -524,7 +546,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
         + TRAINED,
         [
             "    class GRPOTrainerWithCutPrompts(GRPOTrainer):",
-            "row[-(a.n or 0):]",
+            "limit=a.n or 0",
             "    if a: GRPOTrainerWithCutPrompts(",
         ],
         ["max_prompt_length="],
@@ -538,7 +560,7 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "merged dictionaries": (
         GRPO + "d = {'output_dir': 'o', 'max_prompt_length': 64}\nargs = GRPOConfig(**{**(d | {'beta': 0.1})})\n"
         "GRPOTrainer('m', print, args, rows)\n",
-        ["d = {'output_dir': 'o'}\n", "row[-64:]"],
+        ["d = {'output_dir': 'o'}\n", "limit=64"],
         ["beta=0.04"],
     ),
     "text without packing": (
@@ -605,13 +627,22 @@ LAMBDA = SFT + "SFTTrainer('m', args=SFTConfig('o'), formatting_func=lambda b: [
 NONE = READS.replace("max_prompt_length=32", "max_prompt_length=a.n").replace(
     ", max_prompt_length=args.", ", beta=args."
 )
+GKD = "from trl import GKDConfig\n"
+TRAINING = (
+    SFT + "from transformers import TrainingArguments\nargs = TrainingArguments('o', evaluation_strategy='no'{})\n"
+)
+MODEL = SFT + "from transformers import AutoModelForCausalLM\nAutoModelForCausalLM.from_pretrained('m', {})\n"
+CALLBACK = (
+    "class C(TrainerCallback):\n    def on_log(self, args):\n        "
+    "print(args.max_prompt_length, other.max_prompt_length)\n"
+)
 FORMS = [  # (version, script, exit code, what the new one says, what it no longer says, what is said)
     # an assignment to parsed settings, and what reads them; the default of an own class stands
     (
         "0.17",
         PARSED,
         3,
-        "\nargs.eval_strategy = 'no'|< 300)|row[-300:]",
+        "\nargs.eval_strategy = 'no'|< 300)|limit=300",
         "set_defaults|_strategy =  '",
         "where nothing sets them, the old version had beta=0.04, bf16=False",
     ),
@@ -654,7 +685,8 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.17", SFT + "SFTConfig('o')\n", 0, "average_tokens_across_devices=False", "", ""),
     ("0.17", GRPO + "GRPOConfig('o')\n", 0, "beta", "average_tokens", ""),
     # grpo_trainer.py of 1.8.0 and 1.9.2: num_items_in_batch; of 1.5.1 and 1.6.0: unscorable_mask
-    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 0, "", "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=x)\n", 0, "", "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 3, "", "", "all steps_per_generation micro-batches"),
     ("1.8", GRPO + "GRPOConfig('o', mask_truncated_completions=True)\n", 0, "", "", "truncated completions, too"),
     (
         "1.5",
@@ -666,7 +698,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ),
     ("0.14", SFT + "SFTConfig('o', dataset_kwargs={'add_special_tokens': False})\n", 0, "", "", "skip_prepare_dataset"),
     ("0.23", "from trl import RewardConfig\nRewardConfig('o')\n", 0, "", "", "plain texts got no end token"),
-    ("0.28", DPO, 0, "[-512:]", "rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
+    ("0.28", DPO, 0, "limit=512", "rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
     # dpo_trainer.py:1117-1195 of 0.28.0 against :1360-1465 of 1.16.0
     ("0.28", DPO.replace("rpo", "label_smoothing=0.1, rpo"), 3, "", "", "conservative DPO"),
     ("0.28", DPO.replace("rpo", "loss_type='robust', label_smoothing=0.1, rpo"), 0, "", "", "apart"),
@@ -701,12 +733,13 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "leaving the import out",
     ),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
-    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|> 512:|prompt[-128:]", "CutPrompts", "then the answers"),
+    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128", "CutPrompts", "then the answers"),
     ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"', "Cut", "was not read"),
     # gkd_trainer.py:199 of 0.15.2 against 0.16.1: KL(S||T) was beta 0, is beta 1
-    ("0.15", "from trl import GKDConfig\nGKDConfig('o', beta=0.0)\n", 0, "beta=1.0", "beta=0", "other way round"),
-    ("0.15", "from trl import GKDConfig\nGKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "", "other way round"),
-    ("0.16", "from trl import GKDConfig\nGKDConfig('o', beta=0.3)\n", 0, "across_devices=False", "", "step's micro"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.0)\n", 0, "beta=1.0", "beta=0", "other way round"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "", "other way round"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=x)\n", 0, "across_devices=False", "", "step's micro"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=4)\n", 3, "", "", "step's micro"),
     # online_dpo_trainer.py:303 of 0.22.2; :563 of 0.23.1, whose None is left out: the 50 of transformers
     ("0.22", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=50", "", "50 tokens"),
     ("0.23", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=0 if x", "", "50 tokens"),
@@ -720,7 +753,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.11",
         READS,
         0,
-        "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|prompt[-32:]",
+        "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|limit=32",
         "=args.",
         "",
     ),
@@ -728,7 +761,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.11",
         NONE.replace("beta=args.max", "x=args.max"),
         3,
-        "prompt[-(a.n or 128):]",
+        "limit=a.n or 128",
         "",
         "no DPOTrainer of TRL has it",
     ),
@@ -747,7 +780,65 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)", "torch_dtype", "the 512 of the class"),
     ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),
     ("0.20", GRPO + f"args = {PARSED_AT_ONCE}[0]\n" + TRAINED, 3, "()[0]\n", "set_defaults", "version had gradient_"),
-    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "row[-512:]", "", "the 512 of the class"),
+    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "limit=512", "", "the 512 of the class"),
+    # fields of the script's own config; the class stays, so that its limit is read when the run starts
+    (
+        "0.20",
+        GRPO + DERIVED.replace("beta: float = 0.5", "max_prompt_length: int = 9\n    warmup_ratio: float = 0.1"),
+        3,
+        "limit=args.max_prompt_length or 0|max_prompt_length: int = 9|warmup_steps: float = 0.1",
+        "warmup_ratio",
+        "gradient_checkpointing=False",
+    ),
+    # no value of a reward is another thing than None elsewhere
+    (
+        "1.5",
+        GRPO + "f = lambda completions: [None if c else 1.0 for c in completions]\nGRPOConfig('o')\n",
+        0,
+        "",
+        "",
+        "every reward is None",
+    ),
+    # dpo_trainer.py:1245 of 0.15.2: no term where rpo_alpha is None
+    ("0.15", DPO.replace("=None", "=a.alpha"), 0, "loss_weights=[1.0, a.alpha or 0.0]", "rpo", ""),
+    # both switches False: transformers 5 would load 4 bits (quantizers/auto.py:219)
+    (
+        "0.15",
+        MODEL.format("load_in_4bit=a.x"),
+        0,
+        "=BitsAndBytesConfig(load_in_4bit=a.x) if a.x else None",
+        "",
+        "the new form of load_in_4bit",
+    ),
+    ("0.15", MODEL.format("load_in_4bit=a.x"), 0, 'dtype="float16" if a.x else "float32"', "", "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=q"), 0, 'dtype="float16" if q else "float32"', "", "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=BitsAndBytesConfig()"), 0, 'dtype="float16", q', "", "quantised ones"),
+    # names that are gone, without a trainer; arguments for a trainer that takes what cannot be seen
+    ("0.18", "from trl import PPOConfig\nPPOConfig('o')\n", 3, "", "", "scripts/ppo_train.py"),
+    (
+        "0.12",
+        TRAINING.format("") + "SFTTrainer(**f(args))\n",
+        3,
+        "eval_strategy='no'",
+        "evaluation",
+        "made at run time",
+    ),
+    (
+        "0.12",
+        TRAINING.format(", **k") + "SFTTrainer('m', args=args, max_seq_length=7)\n",
+        3,
+        "max_length=7",
+        "max_seq",
+        "**k",
+    ),
+    (
+        "0.17",
+        GRPO + CALLBACK + "args = GRPOConfig('o', max_prompt_length=9)\n" + TRAINED,
+        0,
+        "print(9, other.max_prompt_length)",
+        "",
+        "args.max_prompt_length is gone",
+    ),
 ]
 
 
@@ -803,6 +894,19 @@ def test_rows_of_dpo_are_cut_as_by_the_old_version(version, mode, rows, tmp_path
     exec(ast.unparse(definition), names)
     cut = names[definition.name]()._prepare_dataset(whole, None, args)
     assert [tuple(row[key] for key in keys) for row in cut] == rows and args.max_length == 6
+
+
+def test_names_of_a_class_do_not_hide_those_of_the_script(tmp_path, capsys):
+    """`args` of the script, and of TRL's method that the class replaces."""
+    text = "from trl import DPOConfig, DPOTrainer\nargs = parse()\nc = DPOConfig('o', max_prompt_length=args.prompt)\n"
+    _, new = reported(tmp_path, capsys, text + "DPOTrainer(m, args=c)\n", "0.20", 0)
+    (definition,) = [node for node in ast.parse(new).body if isinstance(node, ast.ClassDef)]
+    base = SimpleNamespace(_prepare_dataset=lambda self, rows, *_: Dataset.from_list(rows))
+    names = {"DPOTrainer": type("DPOTrainer", (), vars(base)), "args": SimpleNamespace(prompt=2)}
+    exec(ast.unparse(definition), names)
+    rows = [{"prompt_ids": [1, 2, 3], "chosen_ids": [4], "rejected_ids": [5]}]
+    (row,) = names[definition.name]()._prepare_dataset(rows, None, SimpleNamespace(max_length=6))
+    assert row == {"prompt_ids": [2, 3], "chosen_ids": [4], "rejected_ids": [5]}
 
 
 def test_what_is_no_python_is_not_written(tmp_path, capsys):

@@ -203,6 +203,22 @@ class PythonSource:
         pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
+    def bases(self, definition: ast.AST | None) -> list[str]:
+        """The names of what a class is derived from; none for a function."""
+        return [self.name_of(base) for base in getattr(definition, "bases", [])]
+
+    def fields(self, base: str) -> list[Argument]:
+        """Fields of the classes of this file that are derived from one and used; flags may win over them."""
+        used = {x.id for x in self.nodes if isinstance(x, ast.Name)}
+        owners = [x for name, x in self.definitions.items() if base in self.bases(x) and name in used]
+        fields = [x for owner in owners for x in owner.body if isinstance(x, ast.AnnAssign) and x.value]
+        form = "{{name}}: {} = {{text}}"
+        return [
+            Argument(self.code(x.target), x.value, *self.span(x), form.format(self.code(x.annotation)), True, False)
+            for x in fields
+            if "{" not in self.code(x.annotation)
+        ]
+
     def own(self, call: ast.Call) -> bool:
         """Whether a call names a function of this file, or a method of self."""
         owner = getattr(call.func, "value", None)
@@ -309,13 +325,14 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
+        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+
+    def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
+        """(Parts as arguments, with the items of those without a name; what is not seen)."""
         arguments, unseen = [], []
-        for keyword in call.keywords:
-            if keyword.arg:
-                arguments.append(Argument(keyword.arg, keyword.value, *self.span(keyword)))
-            else:
-                inside, hidden = self.items(keyword.value)
-                arguments, unseen = arguments + inside, unseen + hidden
+        for name, value, place in parts:
+            inside, hidden = self.items(value) if name is None else ([Argument(name, value, *place, form)], [])
+            arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
@@ -330,21 +347,14 @@ class PythonSource:
         changes = [change for change in changes if change.start < self.start(node)]
         if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
             items, unseen = self.arguments(made)
-            return items + changes, unseen + hidden
-        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            parts = [(None, made.left), (None, made.right)]
+        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
         elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            parts = [*zip(made.keys, made.values, strict=True)]
+            pairs = zip(made.keys, made.values, strict=True)
+            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+            items, unseen = self.spread(parts, '"{name}": {text}')
         else:
             return [], [node]
-        items, unseen = [], []
-        for key, value in parts:
-            if key is None:
-                inside, missing = self.items(value)
-                items, unseen = items + inside, unseen + missing
-            else:
-                place = self.start(key), self.span(value)[1]
-                items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
         return items + changes, unseen + hidden
 
 
@@ -415,4 +425,5 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
                 return f"it takes more than {seconds} s"
         said.seek(0)
         lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    return lines[-1] if lines and process.returncode else ""
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""

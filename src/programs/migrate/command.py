@@ -233,8 +233,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         check_step(args, result, path)
     if args.json:
-        names = ("package", "version", "found", "trial")
-        shown = {name: result[name] for name in names if name in result}
+        shown = {name: result[name] for name in ("package", "version", "found", "trial") if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         shown |= {"notes": report.notes, "same_if": report.conditions, "out": args.out}
         tell(json.dumps(shown, indent=1))

@@ -18,7 +18,9 @@ WORD = re.compile(
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
-STRING = re.compile(r"""\\.|(?<!\S)\#[^\n]*|(?<!\w)'[^']*'|"(?:\\.|[^"\\])*\"""")  # or what hides quotes
+STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
+    r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
+)
 IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
@@ -90,8 +92,7 @@ class ShellJob(JobFile):
 
     def command_end(self, start: int) -> int:
         """The end of a command: that of the quotes around it, or where the shell ends it."""
-        end = next((last for first, last in self.strings if first <= start < last), len(self.text))
-        return COMMAND.match(self.text, start, end).end()
+        return COMMAND.match(self.text, start, (self.around(start) or (0, len(self.text)))[1]).end()
 
     def commands(self) -> list["ShellJob"]:
         """One job for each main module: its own words, and those of variables that no other command alone names."""
@@ -125,12 +126,16 @@ class ShellJob(JobFile):
 
     def word(self, match: re.Match) -> Word:
         value, start, end = match["value"], match.start(), match.end()
-        around = next(((first, last) for first, last in self.strings if first <= start < last), None)
+        around = self.around(start)
         if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
+
+    def around(self, place: int) -> tuple[int, int] | None:
+        """The text in quotes that a place is in."""
+        return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:
         return any(start <= place <= end for start, end in self.comments)
@@ -167,8 +172,6 @@ class ShellJob(JobFile):
 class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
-    mains = ()
-
     def __init__(self, name: str, text: str):
         import yaml
 
@@ -186,7 +189,10 @@ class YamlJob(JobFile):
         self.starts: dict[str, int] = {}  # of the key of a section
         self.moved: list[Change] = []  # settings of another section, written by add
         self.removed: set[str] = set()
-        self.words = [*self.below(root, "")]
+        words = [*self.below(root, "")]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names for other values
+        of_fork = [w for w in words if w.key.startswith("worker.")][:1]
+        self.mains = [("verl.trainer.main", w.start, w.end) for w in of_fork]
 
     def below(self, node, prefix: str):
         for key, value in node.value:

@@ -12,6 +12,7 @@ VERL_CHANGES = file_text("verl_changes.json")
 # By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
 NAMES_TEXT = file_text("names.json")
 NAMES = json.loads(NAMES_TEXT)
+BASE = "TrainingArguments"  # of transformers
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -58,7 +59,7 @@ def transformers_of(version: str) -> str:
 def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
     """(Entries of a setting in a TRL config, those in transformers' TrainingArguments)."""
     configs = changes("trl")["configs"]
-    return configs.get(config, {}).get(name, []), configs["TrainingArguments"].get(name, [])
+    return configs.get(config, {}).get(name, []) if config != BASE else [], configs[BASE].get(name, [])
 
 
 def default_at(config: str, name: str, version: str):

@@ -3,9 +3,10 @@
 import ast
 import re
 
-from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
+from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
 from programs.migrate.tables import NAMES, gone_entry, numbers, transformers_of
+from programs.migrate.trl_run import scoring
 
 MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")
@@ -34,12 +35,23 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
         else:
             plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
     parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
+    switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
     if any(name in QUANTISED for name in parts):
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
-        if any(texts.get(name, "False") != "False" for name in QUANTISED):
-            text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
-            plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
+    if switches:  # a BitsAndBytesConfig where all are False quantises, too
+        text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
+        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
+        plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
+
+
+def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
+    """The old dtype where a call gives none: float16 if it quantises, by an argument `node` or a new one, `text`."""
+    made = source.resolved(node)
+    if (isinstance(made, ast.Call) and source.name_of(made).endswith("Config")) or text.endswith(")"):
+        return '"float16"'
+    condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
+    return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
@@ -50,15 +62,16 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
         names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
         plans.append(plan)
         if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
-            is_quantised = "quantization_config" in {*names, *(change.name for change in plan.values())}
-            plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
+            text = next((change.text for change in plan.values() if change.name == "quantization_config"), "")
+            dtype = precision(source, source.argument(call, "quantization_config"), text)
+            plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
-    keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
-    given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
-    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
-    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
-    for node in given:
-        items, _ = source.items(node)
+    named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
+    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
+    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
+        made = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a field
+        items, _ = source.items(made[0] if made else node.value)
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
@@ -95,15 +108,13 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
     """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
 
-    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
+    One that is imported is named.
     """
-    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
-        given = function.args
-        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
-            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
-            end = max(source.span(part)[1] for part in parts)
-            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-                report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+    for given in [function.args for function in scoring(source) if not function.args.kwarg]:
+        parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
+        end = max(source.span(part)[1] for part in parts)
+        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:

@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 
-from parts.foundation.user_scripts import Argument, PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, PythonSource
 from programs.migrate.edits import UNSURE
 from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
@@ -11,6 +11,12 @@ METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO 
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
+
+
+def scoring(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file that take completions, as TRL calls rewards by keyword."""
+    functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
+    return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
 
 
 @dataclass
@@ -26,10 +32,11 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
         self.unsure: set[str] = set()  # set in a branch, or changed otherwise
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of the script's own config
+        self.arguments = [*self.fields.values()]
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
         if (made := call or self.unseen_args) is not None:

@@ -10,12 +10,11 @@ from dataclasses import replace
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import NAMED, Argument, PythonSource
 from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
-from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
+from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit, python
 
-OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -23,7 +22,7 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """Calls of TRL's trainers, and of the script's own classes that are made of one."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in map(source.name_of, getattr(definition, "bases", [])):
+        for base in source.bases(definition):
             if base in CONFIGS:
                 names[name] = base
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
@@ -39,14 +38,8 @@ def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast
     """(The call that makes the trainer's args, what stands there)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
     made = source.origin(node)
-    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), "TrainingArguments"}
+    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), BASE}
     return (made if is_config else None), node
-
-
-def defaults_then(added: dict[str, Change]) -> str:
-    """What the old version had where nothing sets it."""
-    shown = ", ".join(change.setting for change in added.values())
-    return f"; where nothing sets them, the old version had {shown}" * bool(added)
 
 
 class TrlMigration:
@@ -57,6 +50,7 @@ class TrlMigration:
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
         self.done: set[int] = set()  # calls of configs
         self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
+        self.carried: set[str] = set()  # names of trainers that are gone, with their settings, and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -66,7 +60,7 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in CONFIGS.values():  # those that no trainer of this file takes, as a function returns them
+        for config in [*CONFIGS.values(), BASE]:  # those that no trainer of this file takes, as a function returns them
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
@@ -81,6 +75,10 @@ class TrlMigration:
 
     def place(self, node: ast.AST) -> str:
         return self.source.place(self.source.start(node))
+
+    def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
+        place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
+        self.report.refuse(place, text, why, nearest)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
         source, report, config = self.source, self.report, CONFIGS[trainer]
@@ -98,7 +96,7 @@ class TrlMigration:
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], settings)
+            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
             edit_arguments(source, run.arguments, settings, report)
             self.read.append((run, settings))
             for name, change in moved.items():
@@ -111,7 +109,7 @@ class TrlMigration:
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text)) and UNSURE in old[1]:
+        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
             why = f"set in a branch, or changed later: {old[2].why}"
             report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
         elif old:
@@ -137,8 +135,7 @@ class TrlMigration:
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
                 if not is_own and name not in trl_today("trainers").get(trainer, [name]):
-                    place, why = self.source.place(argument.start), f"no {trainer} of TRL has it"
-                    self.report.refuse(place, f"{name}={text}", why, "leaving it out")
+                    self.refuse(argument, f"no {trainer} of TRL has it")
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
             is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
@@ -153,8 +150,7 @@ class TrlMigration:
             elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
             elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
-                place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
-                self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+                self.refuse(argument, f"gone since {since}", NAMES["gone_arguments"].get(name, "leaving it out"))
         return plan, moved, of_trainer
 
     def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
@@ -186,18 +182,14 @@ class TrlMigration:
             report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
-                place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
-                report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
+                self.refuse(argument, f"no {run.config} of TRL has it")
         if run.unseen:
-            added = {name: c for name, c in plan.items() if not run.in_config(name) and c.text is not None}
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            why = f"made at run time: no name in it is renamed, no default written{defaults_then(added)}"
-            nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
-            report.refuse(self.place(run.call), shown, why, nearest)
+            added = self.say_unseen(run, run.call, shown, plan)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         self.read.append((run, plan))
-        if source.name_of(run.call) == "TrainingArguments":
+        if source.name_of(run.call) == BASE != run.config:
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
@@ -209,7 +201,9 @@ class TrlMigration:
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        for node in [x for x in loads if source.is_object(x.value, made)]:
+        in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
+        for node in [x for x in loads if source.is_object(x.value, made) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
             new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
             is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
@@ -247,15 +241,20 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look."""
-        calls = sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
-        added = {name: c for name, c in settings.items() if not run.in_config(name) and c.text is not None}
-        why = "made at run time: its settings cannot be seen"
-        why += f"; {run.config}(…) is edited at {seen}" if seen else defaults_then(added)
-        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
-        self.report.refuse(self.place(call), f"args={self.source.code(node)}", why, nearest)
+    def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
+        """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
+        calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
+        seen, given = (
+            ", ".join(dict.fromkeys(map(self.place, calls))),
+            {*run.of_trainer, *(x.name for x in run.arguments)},
+        )
+        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
+        why = "made at run time: its settings cannot be seen, no name in it is renamed"
+        why += f"; {run.config}(…) is edited at {seen}" if seen else f"; {then}" * bool(added)
+        nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
+        self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
+        return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
@@ -265,11 +264,8 @@ class TrlMigration:
             statement = source.around(statement, ast.stmt)
         limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
         if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            shown, why = (
-                f"max_prompt_length={source.code(limit)}",
-                f"{names} may be another value at {self.place(call)}",
-            )
-            report.refuse(self.place(limit), shown, f"{why}, or none", f"a number in {name}")
+            why = f"{names} may be another value at {self.place(call)}, or none"
+            report.refuse(self.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
@@ -315,19 +311,13 @@ class TrlMigration:
         calls = self.source.calls.get(config, [])
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
 
-        def carry(flag: str, names: tuple[str, ...], value=math.prod) -> None:
+        for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
             values = [run.value(name) for name in names if run.value(name) is not None]
             if run.has(names[0]) and UNKNOWN not in values:
-                flags.setdefault(flag, value(values))
+                flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
-
-        for flag, names in NAMES["carried"].items():
-            for name in names:
-                carry(flag, (name,), lambda values: values[0])
-        steps = "gradient_accumulation_steps"
-        carry("batch_size", ("per_device_train_batch_size", steps, "num_mini_batches"))  # of each process
-        if run.before("0.12"):  # an update for so many rows
-            carry("minibatches", ("mini_batch_size", steps, "batch_size"), lambda x: x[-1] // math.prod(x[:-1]))
+        if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
+            flags["minibatches"] = run.value("batch_size") // update
         left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
@@ -337,12 +327,13 @@ class TrlMigration:
             why = reason("rloo")
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
+        self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
         """Where a name of a module of TRL is today; "" for nowhere."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        today = {*changes("trl")["exports"], *self.carried, "*"}
         if is_there(entries, newest("trl")):
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1

@@ -8,7 +8,7 @@ from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text, with_values
 from programs.migrate.edits import UNSURE, Change, Report, by_hand, rules_of
 from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
-from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun, scoring
 
 Changes = Iterator[tuple[str, Change]]
 
@@ -22,16 +22,20 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_given = unless in here or (run.has(unless) and str(run.value(unless)) not in ("None", "0", "0.0"))
         is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
         is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
-        is_on = is_on and re.search(entry.get("text", ""), run.source.text)
-        if run.config not in entry["configs"] or not is_on or is_given:
+        is_on = is_on and re.search(entry.get("text", ""), "\n".join(map(run.source.code, scoring(run.source))))
+        pair = [run.value(x) if isinstance(x, str) else x for x in entry.get("equal", ())]
+        is_known = pair and not {None, UNKNOWN} & {*pair}  # whether the condition holds
+        if run.config not in entry["configs"] or not is_on or is_given or (is_known and pair[0] == pair[1]):
             continue
         if loss is UNKNOWN and "losses" in entry:
             shown = ", ".join(kind for kind in losses if kind)
             report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
         elif "setting" in entry:
             yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-        elif "nearest" in entry:
-            report.refuse("", entry["shown"], entry["why"], entry["nearest"])
+        elif is_known or "nearest" in entry:
+            name = entry["equal"][0] if is_known else re.match(r"\w+", entry["shown"])[0]
+            nearest = entry.get("nearest") or entry["same_if"]
+            report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
         else:
             report.note_rule(entry)
 
@@ -127,7 +131,8 @@ def preferences(run: TrlRun, report: Report) -> Changes:
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         shown = shown[1:-1] if isinstance(kinds, list) else shown
-        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {run.text('rpo_alpha')}]", "0.29", why)
+        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
+        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)
         yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
             yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
@@ -142,15 +147,18 @@ def supervised(run: TrlRun, report: Report) -> Changes:
         if change.text:
             yield "beta", change
         else:
-            report.refuse("", f"beta={run.text('beta')}", change.why, "a subclass with that generalized_jsd_loss")
+            nearest = "a subclass with that generalized_jsd_loss"
+            report.refuse(run.place("beta"), f"beta={run.text('beta')}", change.why, nearest)
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
         yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
-        report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
+        report.refuse(
+            run.place("packing_strategy"),
+            'packing_strategy="ffd"',
+            "gone since 0.20",
+            'packing_strategy="bfd", other neighbours',
+        )
     if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
         yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
-    if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
-        why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
-        report.refuse("", f"gradient_accumulation_steps={run.text('gradient_accumulation_steps')}", why, "as it is")
 
 
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
@@ -243,46 +251,46 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
         plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
-    for name in [n for n in CUT if run.in_config(n) and n not in trl_defaults(run.config)]:
+    for name in [n for n in CUT if run.in_config(n) and n not in {*trl_defaults(run.config), *run.fields}]:
         if name in run.unsure:
-            report.refuse(
-                run.place(name), name, f"set in a branch, and no trainer has {name}", "a trainer for each value"
-            )
+            why = f"set in a branch, and no trainer has {name}"
+            report.refuse(run.place(name), name, why, "a trainer for each value")
         else:
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 
-def prompt_limit(run: TrlRun):
-    """(Tokens that the old version cut prompts to or None, their source)."""
-    limit, default = run.value("max_prompt_length"), 0
+def prompt_limit(run: TrlRun, call: ast.Call | None = None):
+    """(Tokens that the old version cut prompts to or None, their source before the call of the trainer)."""
+    limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
     if run.config == "DPOConfig" and run.before("0.12"):
         limit, default = limit or 128, 128
     limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
-    return limit, f"({run.text('max_prompt_length')} or {default})" if limit is UNKNOWN else str(limit)
+    if limit is not UNKNOWN:
+        is_name = call and isinstance(node, ast.Name) and not run.source.rebound(node, node, call)
+        return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
+    is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
+    text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
+    return limit, f"{text} or {default}"
 
 
-def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str, Change] | None:
+def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
     """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
-    limit, shown = prompt_limit(run)
-    if run.config in SAMPLING and run.before("0.29") and limit is not None:
-        rows, special = f"[row[-{shown}:] for row in parts[0]]", not run.before("0.26")
-        return class_of(run, "Sampled", "WithCutPrompts", "prompts", rows=rows, special=special)
-    if run.config in SAMPLING and run.before("0.26"):
-        return class_of(run, "Sampled", "WithPlainPrompts", "plain_prompts", rows="parts[0]", special=False)
-    if run.config == "DPOConfig" and run.before("0.12"):
-        length = "512" if run.value("max_length") is None else term(run.text("max_length"))
-        part = f"[:{shown}]" if run.value("truncation_mode") == "keep_start" else f"[-{shown}:]"
-        return class_of(run, "LongDPO", "WithCutRows", "cut_rows", length=length, limit=shown, part=f"prompt{part}")
-    if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
-        cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
-        if run.value("max_completion_length") not in (None, -1):
-            answer = run.text("max_completion_length")
-            cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return class_of(run, "DPO", "WithCutPrompts", "prompts", cuts=f"{{{cuts}}}")
+    limit, shown = prompt_limit(run, call)
+    is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
+    if run.config in SAMPLING and (is_cut or run.before("0.26")):
+        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
+        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
+    if run.config == "DPOConfig" and is_cut:
+        longest = "512" if run.value("max_length") is None else run.text("max_length")
+        answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
+        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
+        part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
+        values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
+        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
     if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
         return class_of(run, "SFT", "WithoutEndToken", "end_token")
     return None

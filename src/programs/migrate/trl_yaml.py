@@ -38,10 +38,9 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         except ValueError:
             report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
             del plan[key]
-    for word in job.words:
-        if word.key.endswith("torch_dtype"):
-            key = word.key.removesuffix("torch_dtype") + "dtype"
-            plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
+    for word in [word for word in job.words if word.key.endswith("torch_dtype")]:
+        key = word.key.removesuffix("torch_dtype") + "dtype"
+        plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
     given = {word.key for word in job.words}
     edits = [(word, plan[word.key]) for word in job.words if word.key in plan]
     job.apply(edits, [change for key, change in plan.items() if key not in given], report)

@@ -1,16 +1,15 @@
 """A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
 
-import importlib.util
+import importlib.metadata
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
-from programs.migrate.job_files import IN_BRANCH, ShellJob, Word, YamlJob
+from programs.migrate.job_files import IN_BRANCH, SECTIONS, ShellJob, Word, YamlJob
 from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
@@ -81,8 +80,10 @@ class VerlMigration:
 
     def nearest(self, key: str) -> str:
         """The key of verl whose last name is nearly the same."""
-        last = key.rpartition(".")[2]
-        alike = [name for name in self.known if suggest(last, [name.rpartition(".")[2]], 0.85)]
+        section, _, last = key.rpartition(".")
+        names = key.split(".")[-1 if key.partition(".")[0] in SECTIONS else -2 :]  # two, if verl lacks the section
+        alike = [x for x in self.known if x.endswith("." + ".".join(names))]
+        alike += [x for x in self.known if x.startswith(f"{section}.") and suggest(last, [x.rpartition(".")[2]], 0.85)]
         return suggest(key, sorted(alike), 0).removeprefix("; try ") or "leaving it out"
 
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
@@ -122,10 +123,9 @@ class VerlMigration:
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
+            was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
-            if ".megatron." in key or key in changes("verl")["keys"]:
-                why = f"verl {newest_verl} does not have it"
-            self.refuse(word, key, why, self.nearest(key))
+            self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
@@ -177,6 +177,8 @@ class VerlMigration:
             names = re.findall(TARGET, instead.replace(" and ", " "))
             why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
             return [name[name[1:] in self.known :] for name in names], why, otherwise
+        if word.sign == "+" and self.read(word):
+            return None
         if key not in self.known and self.read(replace(word, sign="+")):
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
@@ -247,14 +249,10 @@ class VerlMigration:
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
-        engine = "reward.reward_model.rollout.name"
-        is_named = {engine, "reward_model.rollout.name"} & {*self.given}
-        if self.before("0.7") and self.is_on("reward_model.enable") and not is_named:
-            plan[engine] = by_hand(engine, "vllm", "reward_engine")
-        kl_keys = (key, f"{ACTOR}.use_kl_loss")
-        has_reference = key in plan or any(map(self.is_on, kl_keys))
+        has_reference = key in plan or any(map(self.is_on, (key, f"{ACTOR}.use_kl_loss")))
         for rule, entry in rules_of("verl", self.version):
-            is_on = has_reference if entry.get("when") == "reference" else True
+            when = entry.get("when")
+            is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
             if "setting" in entry:
@@ -332,23 +330,21 @@ def is_equal(old, new) -> bool:
 
 def checked(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
-    package = importlib.util.find_spec("verl")
-    folder = Path(package.origin).parent if package and package.origin else None
-    version = f"verl {(folder / 'version' / 'version').read_text(encoding='utf-8').strip()}" if folder else "no verl"
+    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
-    words = {}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch]:
+    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        value = word.value and (word.value.strip() if is_quoted else "".join(shlex.split(word.value)))
+        around, text = job.around(word.start), word.value
+        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+            text = re.sub(r'\\(["\\$`])', r"\1", text)
+        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(
-        words, "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
-    )
+    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
     findings += missing_values(composed) if composed is not None else []
     for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
         report.refuse("", "the new job", finding, "the key that it names")
-    left_out = "without the settings whose values are variables, or set in a branch"
-    return f"composed with verl's own configuration, {left_out}"
+    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"

@@ -419,10 +419,8 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t})
     if given.lora_rank is None and "LoraConfig.r" not in t:
-        for call in file.source.calls.get("LoraConfig", []):
-            notes.append(
-                f"LoraConfig in line {call.lineno} is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
-            )
+        no_adapters = "is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
+        notes += [f"LoraConfig in line {x.lineno} {no_adapters}" for x in file.source.calls.get("LoraConfig", [])]
     for name in lost:
         of, dot, key = name.partition(".")
         notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")

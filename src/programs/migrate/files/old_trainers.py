@@ -1,4 +1,4 @@
-"""What trainers of old versions did: a script gets the class that it needs, over its own trainer."""
+"""What old trainers did, as classes over a script's own; its expressions are defaults, so that no name hides theirs."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
@@ -6,42 +6,32 @@ from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 class Sampled(GRPOTrainer):
     """Made as by TRL {version}."""
 
-    def _tokenize_prompts(self, prompts):
+    def _tokenize_prompts(self, prompts, limit="{limit}"):
         if isinstance(prompts[0], str):
             ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
             parts = ids, None, {}
         else:
             parts = super()._tokenize_prompts(prompts)
-        return "{rows}", *parts[1:]
+        return [row[-limit:] for row in parts[0]], *parts[1:]
 
 
-class LongDPO(DPOTrainer):
+class DPO(DPOTrainer):
     """Made as by TRL {version}."""
 
-    def _prepare_dataset(self, rows, tokenizer, args, *rest):
+    def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
         def cut(row):
             prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
-            longest = max(map(len, answers.values()))
-            if len(prompt) + longest > "{length}":
+            tokens = max(map(len, answers.values()))
+            if len(prompt) + tokens > longest:
                 prompt = "{part}"
-            if len(prompt) + longest > "{length}":
-                answers = {key: ids[: "{length}" - "{limit}"] for key, ids in answers.items()}
+            if len(prompt) + tokens > longest:
+                answers = {key: ids[:answer] for key, ids in answers.items()}
             return answers | {"prompt_ids": prompt}
 
         args.max_length, length = None, args.max_length  # leaves out no long prompt
         rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
         args.max_length = length
         return rows.map(cut)
-
-
-class DPO(DPOTrainer):
-    """Made as by TRL {version}."""
-
-    def _prepare_dataset(self, rows, tokenizer, args, *rest):
-        args.max_length, length = None, args.max_length  # leaves out no long prompt
-        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
-        args.max_length = length
-        return rows.map(lambda row: "{cuts}")
 
 
 class SFT(SFTTrainer):
