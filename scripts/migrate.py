@@ -33,18 +33,18 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1068-1168  verl keys         Keys of verl's configuration: all of today's, and those of older guides
 #     1171-1209  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
 #     1212-1448  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     1451-2354  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2357-2951  edits             Edits at places of a text, each with its line of the table
-#     2954-3033  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3036-3373  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3376-3488  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3491-3870  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3873-3949  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3952-4201  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4204-4247  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4250-4587  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4590-4740  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4743-4972  command           The command line: input, output, messages
+#     1451-2358  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2361-2956  edits             Edits at places of a text, each with its line of the table
+#     2959-3038  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3041-3378  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3381-3493  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3496-3875  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3878-3954  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3957-4206  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4209-4252  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4255-4592  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4595-4745  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4748-4977  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -2234,7 +2234,8 @@ NAMES_TEXT = r"""{
 "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
 "wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
 ["dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
-"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "remove_unused_columns", "report_to",
+"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "remove_unused_columns",
+ "report_to",
 "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
 {"adafactor": "optim=\"adafactor\"", "judge": "a reward function that asks the judge", "model_init": "model=",
 "teacher_model_server_url": "trl.experimental.server_distillation",
@@ -2246,7 +2247,8 @@ NAMES_TEXT = r"""{
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
 "LengthSampler": "random.randint", "FDivergenceType": "leaving the import out",
 "PPOConfig": "scripts/ppo_train.py", "PPOv2Config": "scripts/ppo_train.py",
-"PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py", "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py",
+ "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "carried": {"lr": ["learning_rate"],
@@ -2256,7 +2258,8 @@ NAMES_TEXT = r"""{
 ["seed"], "group_size": ["rloo_k"], "batch_size": ["batch_size",
 "per_device_train_batch_size * gradient_accumulation_steps * num_mini_batches"], "rows":
 ["mini_batch_size * gradient_accumulation_steps"], "value_clip":
-["cliprange_value"], "missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]}, "signs": {"num_generations": "GRPOConfig",
+["cliprange_value"], "missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]},
+ "signs": {"num_generations": "GRPOConfig",
 "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
 "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "of_loading": {"torch_dtype": ["dtype", "{}"],
 "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
@@ -2270,7 +2273,8 @@ NAMES_TEXT = r"""{
 "critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size",
 "trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
 "main_generation": "verl.trainer.main_generation_server, with its own keys",
-"main_eval": "verl.trainer.main_eval of today, by hand", "main": 
+"main_eval": "verl.trainer.main_eval of today, by hand",
+ "main":
 "EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
 """
 NAMES = json.loads(NAMES_TEXT)
@@ -2465,7 +2469,8 @@ BY_HAND = r"""{
   "why": "a completion for which every reward is None counted as 0; it is now left out of its group",
   "otherwise": "left out of the group",
   "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
-  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6", "text": "append\\(None\\)|return None|None (for|if)\\b|else None|[=\\[] ?None\\]|\\] = None",
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6",
+  "text": "append\\(None\\)|return None|None (for|if)\\b|else None|[=\\[] ?None\\]|\\] = None",
   "same_if": "each completion has a reward"},
 "end_tokens": {
   "what": "the end of GRPO's completions", "since": "1.15",
