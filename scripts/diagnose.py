@@ -57,13 +57,13 @@ runs 2, then 1, then 3.
 #     1787-1990  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
 #     1993-2045  cause         A cause: the evidence that it needs, what it explains, and what to change
 #     2048-2214  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2217-2448  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2451-2709  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2712-2898  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
-#     2901-3136  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3139-3301  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3304-3427  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3430-3533  command       The command line: runs one after the other, their verdicts as text or JSON
+#     2217-2472  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2475-2733  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2736-2922  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
+#     2925-3160  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3163-3325  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3328-3451  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3454-3557  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -2300,6 +2300,30 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     return None
 
 
+def goes_on(text: Text) -> bool:
+    """Whether the first line is an answer, and more lines follow it."""
+    line, _, rest = text.completion.strip().partition("\n")
+    return len(line) <= len(text.gold) + 60 and bool(rest.strip()) and replace(text, completion=line).has_gold()
+
+
+@cause(
+    explains=f"{STILL} truncated limit_too_short answer_form gold_mismatch too_hard too_sparse constant_reward "
+    "part_bought no_group_variance critic_useless",
+    change="score the answer's own line in the reward, or teach the model to end: scripts/warm_start.py",
+    source="counting; trl#976; four fifths, and a line of 60 characters beside the answer: our heuristic",
+)
+def never_ends(run: LoggedRun) -> Evidence | None:
+    """The model does not end after its answer: completions go on until the limit cuts them."""
+    texts = [t for t in early_texts(run.texts) if t.finished is not None and t.gold and t.pay is not None]
+    cut = [t for t in texts if not t.finished]
+    holders = [t for t in cut if t.has_gold()]
+    on = [t for t in holders if goes_on(t)]
+    if len(on) < max(4, 0.8 * len(holders)) or len(cut) < 0.8 * len(texts) or sum(t.pay > 0 for t in on) > len(on) / 4:
+        return None
+    text = f"{len(on)} logged completions give the right answer in their first line and go on until they are cut"
+    return Evidence(CERTAIN + 0.06, [shown(on, text)])
+
+
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
@@ -2445,7 +2469,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
-GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
+GROUP_CAUSES = (near_greedy_sampling, never_ends, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
 
 
 # ----------------------------------------------------------------------- rewards (src/parts/reading/causes/rewards.py)

@@ -48,17 +48,17 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     1977-2180  run folder          A run from its folder: the log, and settings, samples, data and rewards beside …
 #     2183-2235  cause               A cause: the evidence that it needs, what it explains, and what to change
 #     2238-2404  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2407-2638  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2641-2899  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2902-3088  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
-#     3091-3326  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3329-3491  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
-#     3494-3581  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3584-3739  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3742-4244  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4247-4348  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4351-5444  page                The page
-#     5447-5510  command             The command line
+#     2407-2662  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2665-2923  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2926-3112  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
+#     3115-3350  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3353-3515  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
+#     3518-3605  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3608-3763  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3766-4268  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4271-4372  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4375-5468  page                The page
+#     5471-5534  command             The command line
 
 import argparse
 import ast
@@ -2490,6 +2490,30 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     return None
 
 
+def goes_on(text: Text) -> bool:
+    """Whether the first line is an answer, and more lines follow it."""
+    line, _, rest = text.completion.strip().partition("\n")
+    return len(line) <= len(text.gold) + 60 and bool(rest.strip()) and replace(text, completion=line).has_gold()
+
+
+@cause(
+    explains=f"{STILL} truncated limit_too_short answer_form gold_mismatch too_hard too_sparse constant_reward "
+    "part_bought no_group_variance critic_useless",
+    change="score the answer's own line in the reward, or teach the model to end: scripts/warm_start.py",
+    source="counting; trl#976; four fifths, and a line of 60 characters beside the answer: our heuristic",
+)
+def never_ends(run: LoggedRun) -> Evidence | None:
+    """The model does not end after its answer: completions go on until the limit cuts them."""
+    texts = [t for t in early_texts(run.texts) if t.finished is not None and t.gold and t.pay is not None]
+    cut = [t for t in texts if not t.finished]
+    holders = [t for t in cut if t.has_gold()]
+    on = [t for t in holders if goes_on(t)]
+    if len(on) < max(4, 0.8 * len(holders)) or len(cut) < 0.8 * len(texts) or sum(t.pay > 0 for t in on) > len(on) / 4:
+        return None
+    text = f"{len(on)} logged completions give the right answer in their first line and go on until they are cut"
+    return Evidence(CERTAIN + 0.06, [shown(on, text)])
+
+
 @cause(
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
@@ -2635,7 +2659,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
-GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
+GROUP_CAUSES = (near_greedy_sampling, never_ends, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
 
 
 # ----------------------------------------------------------------------- rewards (src/parts/reading/causes/rewards.py)

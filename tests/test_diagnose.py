@@ -683,6 +683,21 @@ def test_a_base_model_that_rambles_past_its_answer_is_not_bought(tmp_path):
     assert (judged(tmp_path / "train.log")["verdict"], names(tmp_path / "train.log")) == ("learned", [])
 
 
+@pytest.mark.parametrize(
+    ("form", "found"),
+    [
+        ("{}\n\nQ: 7+8=\nA: 15", ["never_ends"]),  # a base model writes the next question
+        ("First the tens.\nThen the ones.\nThat makes {}, and to be su", ["limit_too_short"]),
+    ],
+)
+def test_a_model_that_does_not_end_is_no_short_limit(form, found, tmp_path):
+    run = write_sampled(tmp_path / "run", lambda *_: 0.0, source("\\boxed"), form)
+    for name, more in (("metrics.jsonl", {"rollout/truncated_frac": 1.0}), ("samples.jsonl", {"finished": False})):
+        rows = [json.loads(line) | more for line in (run / name).read_text(encoding="utf-8").splitlines()]
+        write_rows(run / name, rows)
+    assert names(run)[:1] == found
+
+
 def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]

@@ -1,11 +1,12 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
 import math
+from dataclasses import replace
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, cause, shown
 from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
-from parts.reading.sample_texts import Text, grouped, scores_by_answer
+from parts.reading.sample_texts import Text, early_texts, grouped, scores_by_answer
 
 # settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
@@ -89,6 +90,30 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     if copies and (binary or len(run.parts()) > 1):
         return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
     return None
+
+
+def goes_on(text: Text) -> bool:
+    """Whether the first line is an answer, and more lines follow it."""
+    line, _, rest = text.completion.strip().partition("\n")
+    return len(line) <= len(text.gold) + 60 and bool(rest.strip()) and replace(text, completion=line).has_gold()
+
+
+@cause(
+    explains=f"{STILL} truncated limit_too_short answer_form gold_mismatch too_hard too_sparse constant_reward "
+    "part_bought no_group_variance critic_useless",
+    change="score the answer's own line in the reward, or teach the model to end: scripts/warm_start.py",
+    source="counting; trl#976; four fifths, and a line of 60 characters beside the answer: our heuristic",
+)
+def never_ends(run: LoggedRun) -> Evidence | None:
+    """The model does not end after its answer: completions go on until the limit cuts them."""
+    texts = [t for t in early_texts(run.texts) if t.finished is not None and t.gold and t.pay is not None]
+    cut = [t for t in texts if not t.finished]
+    holders = [t for t in cut if t.has_gold()]
+    on = [t for t in holders if goes_on(t)]
+    if len(on) < max(4, 0.8 * len(holders)) or len(cut) < 0.8 * len(texts) or sum(t.pay > 0 for t in on) > len(on) / 4:
+        return None
+    text = f"{len(on)} logged completions give the right answer in their first line and go on until they are cut"
+    return Evidence(CERTAIN + 0.06, [shown(on, text)])
 
 
 @cause(
@@ -236,4 +261,4 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
-GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
+GROUP_CAUSES = (near_greedy_sampling, never_ends, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
