@@ -51,14 +51,14 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     2407-2662  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
 #     2665-2923  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
 #     2926-3112  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
-#     3115-3350  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3353-3515  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
-#     3518-3605  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3608-3763  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3766-4268  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4271-4372  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4375-5468  page                The page
-#     5471-5534  command             The command line
+#     3115-3353  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3356-3518  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
+#     3521-3608  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3611-3766  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3769-4271  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4274-4375  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4378-5471  page                The page
+#     5474-5537  command             The command line
 
 import argparse
 import ast
@@ -3293,10 +3293,15 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
-def common_words(prompts: list[str]) -> set[str]:
-    """Words and signs that a third of the prompts have; numbers are 0."""
-    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
-    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
+def telling_words(prompts: list[str], others: list[str]) -> list[str]:
+    """Words and signs that the other prompts lack, and would have if all were of one task; numbers are 0."""
+    one, two = (
+        [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in texts]
+        for texts in (prompts, others)
+    )
+    counts = Counter(word for words in one for word in words if not any(word in other for other in two))
+    chance = {word: (1 - (count + 1) / (len(one) + 2)) ** len(two) for word, count in counts.items()}
+    return sorted((word for word in chance if chance[word] < 0.01), key=chance.get)
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
@@ -3337,13 +3342,11 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
     if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
         return None
-    a, b = common_words(train), common_words(held_out)
-    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
+    words = telling_words(train, held_out), telling_words(held_out, train)
+    if not all(words):
         return None
-    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
     return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 

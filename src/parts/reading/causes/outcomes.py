@@ -3,6 +3,7 @@
 import math
 import re
 import statistics
+from collections import Counter
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
@@ -190,10 +191,15 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
-def common_words(prompts: list[str]) -> set[str]:
-    """Words and signs that a third of the prompts have; numbers are 0."""
-    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
-    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
+def telling_words(prompts: list[str], others: list[str]) -> list[str]:
+    """Words and signs that the other prompts lack, and would have if all were of one task; numbers are 0."""
+    one, two = (
+        [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in texts]
+        for texts in (prompts, others)
+    )
+    counts = Counter(word for words in one for word in words if not any(word in other for other in two))
+    chance = {word: (1 - (count + 1) / (len(one) + 2)) ** len(two) for word, count in counts.items()}
+    return sorted((word for word in chance if chance[word] < 0.01), key=chance.get)
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
@@ -234,13 +240,11 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
     if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
         return None
-    a, b = common_words(train), common_words(held_out)
-    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
+    words = telling_words(train, held_out), telling_words(held_out, train)
+    if not all(words):
         return None
-    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
     return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
