@@ -54,8 +54,10 @@ import re
 
 
 def text_of(completion):
-    text = completion if isinstance(completion, str) else completion[-1]["content"]
-    return text.strip()
+    """The text; of a base model, which goes on with another example, the first line."""
+    if isinstance(completion, str):
+        return completion.strip().split("\\n")[0]
+    return completion[-1]["content"].strip()
 
 
 def one_line_json(completions, answer, **kwargs):

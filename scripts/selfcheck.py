@@ -66,9 +66,9 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #     1272-1318  loading              Loading a trainer by its path
 #     1321-1432  oracle               The same figures, computed independently
 #     1435-1538  input checks         Checks of inputs: tokens, template, reward
-#     1541-1890  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1893-2055  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2058-2198  run                  Loading what is checked, running the checks, the command line
+#     1541-1891  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1894-2056  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2059-2199  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
@@ -1581,7 +1581,8 @@ def experience_formula(s: Trainer):
         returns of gae's plain advantages; whiten these over the sampled tokens alone.
     """
     names = {"ref_logprobs", "values", "advantages", "returns"}
-    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
+    settings = all(hasattr(s.config, name) for name in ("gamma", "gae_lambda", "kl_coef"))
+    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae") or not settings:
         return None, "no critic, or an estimator with settings of its own"
     batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
     if not names <= {*batch}:

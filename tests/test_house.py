@@ -148,7 +148,7 @@ def test_script_declares_its_dependencies(path):
             names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             imported |= {name.split(".")[0] for name in names}
     optional = {"wandb", "trackio", "vllm"}  # each asked for by a flag, with a message where it is missing
-    optional |= {"huggingface_hub"}  # transformers and datasets bring it
+    optional |= {"huggingface_hub", "safetensors"}  # transformers brings them
     if path.stem in ("verl_train", "migrate"):  # --check and --run say how to install verl, which brings the others
         optional |= {"verl", "hydra", "omegaconf", "ray", "tensordict"}
     if path.stem in ("ppo_train", "evaluation", "reward_preflight", "verl_train"):  # know more chat templates with it

@@ -75,7 +75,7 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
-CRITIC, CLIP = {"value_loss_gradient"}, {"policy_clip"}
+CRITIC, CLIP = {"value_loss_gradient", "experience_formula"}, {"policy_clip"}
 PAGES = {
     "ppo": TURNS | GROUPS,
     "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},

@@ -261,11 +261,15 @@ def row_of(name: str) -> str:
     _, replies, tools = FAMILIES[name]
     other = "" if replies else training_template(bridge_of(name).tokenizer)
     if other and not TurnBridge(bridge_of(name).tokenizer, bridge_of(name).end_ids, {}, other).check([], True):
-        return "tools; replies with TRL's form of it" if tools else "replies with TRL's form of it, no tools"
+        return (
+            "tools; replies with TRL's version of the template"
+            if tools
+            else "only replies, with TRL's version of the template"
+        )
     if replies and tools:
         both = not bridge_of(name).check([SCHEMA], talks=True)
         return "replies and tools" if both else "replies or tools, not both in one environment"
-    return {(True, False): "replies alone", (False, True): "tools alone", (False, False): "neither"}[replies, tools]
+    return {(True, False): "only replies", (False, True): "only tools", (False, False): "neither"}[replies, tools]
 
 
 def test_the_page_names_the_families_truly():

@@ -50,7 +50,8 @@ def experience_formula(s: Trainer):
         returns of gae's plain advantages; whiten these over the sampled tokens alone.
     """
     names = {"ref_logprobs", "values", "advantages", "returns"}
-    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae"):
+    settings = all(hasattr(s.config, name) for name in ("gamma", "gae_lambda", "kl_coef"))
+    if hasattr(s.config, "advantage") or not hasattr(s.module, "gae") or not settings:
         return None, "no critic, or an estimator with settings of its own"
     batch = s.experience(models=s.with_reference, gamma=GAMMA, gae_lambda=LAMBDA, kl_coef=KL)
     if not names <= {*batch}:
