@@ -75,7 +75,8 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
-CRITIC, CLIP = {"value_loss_gradient", "experience_formula"}, {"policy_clip"}
+FORMULA, CLIP = {"experience_formula"}, {"policy_clip"}
+CRITIC = {"value_loss_gradient"} | FORMULA
 PAGES = {
     "ppo": TURNS | GROUPS,
     "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},
@@ -100,10 +101,10 @@ def test_clean_page_passes(run_checks, page):
         ("ppo", "--micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9", PAGES["ppo"]),
         ("grpo", "--group_size 4 --minibatches 2 --micro_batch 3", PAGES["grpo"]),
         ("distillation", "--temperature 0.7 --micro_batch 2", PAGES["distillation"]),
-        ("", "", TURNS | GROUPS),
-        ("", "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", TURNS | GROUPS),
-        ("", "--precision bf16 --gradient_checkpointing", TURNS | GROUPS),
-        ("", "--precision fp16", TURNS | GROUPS),  # checked in fp32
+        ("", "", TURNS | GROUPS | FORMULA),
+        ("", "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", TURNS | GROUPS | FORMULA),
+        ("", "--precision bf16 --gradient_checkpointing", TURNS | GROUPS | FORMULA),
+        ("", "--precision fp16", TURNS | GROUPS | FORMULA),  # checked in fp32
         ("", "--algorithm grpo --kl_coef 0", TURNS | REFERENCE | CRITIC),
         ("", "--algorithm dr_grpo --loss gspo --lora_rank 4", TURNS | REFERENCE | CRITIC),
         (
