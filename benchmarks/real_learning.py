@@ -2,7 +2,8 @@
 """Train real models on small tasks with ppo_train.py's defaults; print held-out accuracy before and after as a table.
 
     python benchmarks/real_learning.py --ways grpo --seeds 0 1 2                       # Qwen 0.5B, both tasks
-    python benchmarks/real_learning.py --model gemma-3-270m --tasks words --ways ppo   # a base model, string prompts
+    python benchmarks/real_learning.py --tasks json --ways ppo --seeds 0 --steps 6 -- --group_size 8
+    python benchmarks/real_learning.py --model gemma-3-270m --tasks tool --ways grpo   # a base model, string prompts
 
 Model folders lie in --models (default: REAL_MODELS, else ../real_models). Tasks:
 
