@@ -91,6 +91,8 @@ def test_half_the_forward_pass_of_trl_has_twice_the_passes(capsys, monkeypatch):
     less, same, plan_of_less = batch(700)
     assert (less < whole, same, plan_of_less) == (True, product, plan)
     assert batch(700, "--loss_type=bnpo")[0] == whole  # its loss is divided by a forward pass's tokens
+    assert batch(400, "--profile=cpu")[0] < batch(64 * 1024, "--profile=cpu")[0] == 64  # a profile is no wish
+    assert batch(400, "--profile=cpu", "--per_device_train_batch_size=64")[0] == 64
 
 
 def test_draws_in_pieces_are_the_draws_of_all(monkeypatch):

@@ -164,21 +164,21 @@ def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: 
     return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)
 
 
-def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
+def splits(config: Config, given: frozenset[str], heed: bool) -> list[dict]:
     """Completions of a forward pass and forward passes of a step, whose product stays; one pair where they matter.
 
     Args:
-        of_run: the settings as they were given, 0 where they were left open.
+        given: names of the settings in flags and YAML; those of a profile are not among them.
     """
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    left_open = not any(getattr(of_run, name) for name in names)
+    left_open = given.isdisjoint(names)
     exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
 
 
-def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
+def sizes_of_run(ready: Prepared, processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
     config, longest = ready.config, max(len(row["prompt_ids"]) for row in ready.rows)
     model, checkpointing = shaped_network(config, config.model), {"gradient_checkpointing": "true"}
@@ -186,7 +186,7 @@ def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
     beside = config.use_vllm == "colocate" and not config.vllm_enable_sleep_mode
     return Sizes(
         estimate=lambda changed: trl_memory(ready, changed, model, longest, processes),
-        choices=lambda changed, heed: {UPDATE: splits(changed, of_run, heed), SAMPLING: [{}]},
+        choices=lambda changed, heed: {UPDATE: splits(changed, config.given, heed), SAMPLING: [{}]},
         text=lambda changed: f"micro-batches of {changed.per_device_train_batch_size} completions",
         lighter=lighter_settings(config, "max_completion_length", recompute, bits=not config.merge_lora),
         aside=config.vllm_gpu_memory_utilization if beside else 0.0,
@@ -216,7 +216,7 @@ def show_trl_plan(config: Config) -> int:
     }
     shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
     shown |= {"parameters": ready.parameters, **environment_plan(resolved, ready.setup)}
-    sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
+    sizes = sizes_of_run(ready, int(os.environ.get("WORLD_SIZE", "1")))
     show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0
 
@@ -230,7 +230,7 @@ def train(config: Config) -> int:
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
     trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
-    settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, config, world()[1]))
+    settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
