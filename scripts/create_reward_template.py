@@ -2173,7 +2173,7 @@ def list_rows(rows: list) -> str:
 
 
 def names_in(texts: list[str]) -> set[str]:
-    """What texts define and import, and Python's own names: a reward that is called so would replace it."""
+    """Names that a reward must not have: what the texts define or import, and Python's own."""
     return {*dir(builtins)} | {x for text in texts for node in ast.parse(text).body for x in bound_names(node)}
 
 

@@ -3198,7 +3198,7 @@ ELSEWHERE = {"warmup_ratio", "group_by_length", "rpo_alpha", *CUT}
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
-"""What old trainers did, as classes over a script's own; its expressions are defaults, so that no name hides theirs."""
+"""What old trainers did, as classes derived from a script's own; its expressions are defaults of arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
@@ -4082,7 +4082,7 @@ class ShellJob(JobFile):
         return Word(match["key"], value, start, end, match["sign"] or "")
 
     def around(self, place: int) -> tuple[int, int] | None:
-        """The text in quotes that a place is in."""
+        """The quoted text around a position."""
         return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:

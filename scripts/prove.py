@@ -1310,7 +1310,7 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
@@ -3063,7 +3063,7 @@ CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
 
 
 def clamp(x, low: float, high: float):
-    """x between two bounds, with the gradient of what it is."""
+    """x clipped to two bounds; no gradient beyond them."""
     return x * 0 + low if x < low else x * 0 + high if x > high else x
 
 

@@ -2213,7 +2213,7 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form; without an empty list of calls, which Llama's template takes for one."""
+    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 

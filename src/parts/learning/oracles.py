@@ -7,7 +7,7 @@ CISPO_TRL = "cispo of ratios up to high"  # of TRL, as ScaleRL has it
 
 
 def clamp(x, low: float, high: float):
-    """x between two bounds, with the gradient of what it is."""
+    """x clipped to two bounds; no gradient beyond them."""
     return x * 0 + low if x < low else x * 0 + high if x > high else x
 
 

@@ -53,7 +53,7 @@ def common_name(key: str, dialect: str) -> str | None:
 
 
 def is_rounded(key: str, value) -> bool:
-    """Whether a figure that is often small was printed as 0.000, as earlier verl does, so nobody knows what it was."""
+    """Whether a small figure was rounded to 0.000, as earlier verl prints it, so that its value is unknown."""
     small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
     return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
@@ -216,7 +216,7 @@ def csv_separator(head: str) -> str:
 
 
 def opened(path: Path) -> io.TextIOBase:
-    """The text of a log, in which a progress bar's "\\r" ends a line too; of a notebook what its cells printed."""
+    """The text of a log, with a progress bar's "\\r" as a line end; for a notebook, what its cells printed."""
     if path.suffix != ".ipynb":
         with path.open("rb") as file:  # PowerShell redirects as UTF-16
             encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"

@@ -134,7 +134,7 @@ class ShellJob(JobFile):
         return Word(match["key"], value, start, end, match["sign"] or "")
 
     def around(self, place: int) -> tuple[int, int] | None:
-        """The text in quotes that a place is in."""
+        """The quoted text around a position."""
         return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:

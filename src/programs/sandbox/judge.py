@@ -287,7 +287,7 @@ class Judge:
         return decode(answer.get("value"), self.refer)
 
     def is_subclass(self, kind, base) -> bool:
-        """`issubclass` of the tests; of the program's classes it is the program's word."""
+        """`issubclass` in the tests; for the program's classes, the program answers."""
         if not isinstance(kind, RemoteObject):
             return issubclass(kind, base)
         self.trusted = False

@@ -1,4 +1,4 @@
-"""What old trainers did, as classes over a script's own; its expressions are defaults, so that no name hides theirs."""
+"""What old trainers did, as classes derived from a script's own; its expressions are defaults of arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
