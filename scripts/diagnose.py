@@ -60,10 +60,10 @@ runs 2, then 1, then 3.
 #     2217-2472  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
 #     2475-2733  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
 #     2736-2922  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
-#     2925-3163  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3166-3328  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3331-3454  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3457-3560  command       The command line: runs one after the other, their verdicts as text or JSON
+#     2925-3166  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3169-3331  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3334-3457  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3460-3563  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -3110,7 +3110,10 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
         for texts in (prompts, others)
     )
     counts = Counter(word for words in one for word in words if not any(word in other for other in two))
-    chance = {word: (1 - (count + 1) / (len(one) + 2)) ** len(two) for word, count in counts.items()}
+    chance = {  # that none of the others has a word, by Laplace's rule of succession
+        word: math.prod((len(one) - count + 1 + i) / (len(one) + 2 + i) for i in range(len(two)))
+        for word, count in counts.items()
+    }
     return sorted((word for word in chance if chance[word] < 0.01), key=chance.get)
 
 

@@ -32,7 +32,7 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       298-320  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
 #       323-473  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
 #       476-507  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       510-660  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       510-659  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -592,7 +592,7 @@ def merged_folder(args) -> dict:
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     model = with_adapter(base, folder)
     expected = log_probs(model, batches)
-    need(expected.isfinite().all(), f"got log-probs that are not finite, of {name} with {folder}; was it trained well?")
+    need(expected.isfinite().all(), f"got log-probs that are not finite, of {name} with {folder}; expected numbers")
     untie(model)
     changed, kept = merged_by_layers(model, dtype)
     merged = model.unload()
@@ -603,9 +603,8 @@ def merged_folder(args) -> dict:
 
     def write(target: Path) -> None:
         merged.to(dtype).save_pretrained(target)
-        AutoTokenizer.from_pretrained(tokenizer.name_or_path).save_pretrained(
-            target
-        )  # as it came: being called changes its padding
+        # as it came: being called changes its padding
+        AutoTokenizer.from_pretrained(tokenizer.name_or_path).save_pretrained(target)
 
     write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()

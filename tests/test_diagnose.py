@@ -698,6 +698,24 @@ def test_a_model_that_does_not_end_is_no_short_limit(form, found, tmp_path):
     assert names(run)[:1] == found
 
 
+def test_two_logged_prompts_may_lack_the_words_of_the_held_out_ones(tmp_path):
+    train = ["Carla, 58, from Delhi, called today.", "Kenji is 57 years old and lives in Lima."]
+    held_out = [
+        f"In {city} we met {name}, who just turned 4{i}."
+        for i, (name, city) in enumerate(zip("ABCDEFGH", "IJKLMNOP", strict=True))
+    ]
+    figures = {"reward/std": 0.4, "policy/entropy": 0.5, "optim/lr": 1e-6, "optim/grad_norm": 0.1}
+    rows = [{"step": n, "reward/mean": 0.3 + 0.02 * (n % 3)} | figures for n in range(1, 5)]
+    run = write_run(tmp_path / "run", [{"step": 0, "eval/accuracy": 0.0, "eval/rows": 96}, *rows], {})
+    texts = [(1 + n // 4, "train", train[n // 4]) for n in range(8)] + [(0, "eval", prompt) for prompt in held_out]
+    samples = [
+        {"step": step, "kind": kind, "prompt": prompt, "completion": str(i), "score": i % 2 * (kind == "train")}
+        for i, (step, kind, prompt) in enumerate(texts)
+    ]
+    write_rows(run / "samples.jsonl", samples)
+    assert "other_eval_task" not in names(run)
+
+
 def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]

@@ -115,7 +115,7 @@ def merged_folder(args) -> dict:
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
     model = with_adapter(base, folder)
     expected = log_probs(model, batches)
-    need(expected.isfinite().all(), f"got log-probs that are not finite, of {name} with {folder}; was it trained well?")
+    need(expected.isfinite().all(), f"got log-probs that are not finite, of {name} with {folder}; expected numbers")
     untie(model)
     changed, kept = merged_by_layers(model, dtype)
     merged = model.unload()
@@ -126,9 +126,8 @@ def merged_folder(args) -> dict:
 
     def write(target: Path) -> None:
         merged.to(dtype).save_pretrained(target)
-        AutoTokenizer.from_pretrained(tokenizer.name_or_path).save_pretrained(
-            target
-        )  # as it came: being called changes its padding
+        # as it came: being called changes its padding
+        AutoTokenizer.from_pretrained(tokenizer.name_or_path).save_pretrained(target)
 
     write_folder(output, write, "nothing of it is left")
     again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()

@@ -198,7 +198,10 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
         for texts in (prompts, others)
     )
     counts = Counter(word for words in one for word in words if not any(word in other for other in two))
-    chance = {word: (1 - (count + 1) / (len(one) + 2)) ** len(two) for word, count in counts.items()}
+    chance = {  # that none of the others has a word, by Laplace's rule of succession
+        word: math.prod((len(one) - count + 1 + i) / (len(one) + 2 + i) for i in range(len(two)))
+        for word, count in counts.items()
+    }
     return sorted((word for word in chance if chance[word] < 0.01), key=chance.get)
 
 
