@@ -13,9 +13,13 @@
     sampling      32 completions of 64 tokens in groups of 8: our engine beside transformers' `generate`
     evaluation    24 problems, greedy, at most 64 tokens: evaluation.py beside lm-evaluation-harness
 
-Everything is fp32 on both sides. The GRPO reward differs within every group (a share of characters), so that neither
-side leaves out a group. Each side is a process of its own; its CPU seconds and its peak memory are the process's, its
-seconds per step those of the clock. Prints one table; a ratio is the median over the pairs.
+    sampling_graphs  the same with `--decode_graphs`, on a GPU
+
+--completions and --tokens change the sizes of `grpo` and of sampling. On the CPU both sides compute in fp32. On a GPU
+`grpo` and sampling compute in bf16 over fp32 weights, and GiB are those of the GPU. The GRPO reward differs within
+every group (a share of characters), so that neither side leaves out a group. Each side is a process of its own; its CPU
+seconds and its peak memory are the process's, its seconds per step those of the clock. Prints one table; a ratio is the
+median over the pairs.
 """
 
 import argparse
@@ -44,15 +48,16 @@ def vowels(completions, **kwargs):
 def grpo(side: str, args, folder: Path) -> dict:
     """A run of --steps steps; seconds per step without the first one."""
     data = ["--model", str(args.model), "--data", str(folder / "train.jsonl")]
-    flags = ["--steps", str(args.steps), "--batch_size", "32", "--group_size", "8", "--max_new_tokens", "24"]
-    flags += ["--lr", "1e-6", "--seed", str(args.seed)]
+    flags = ["--steps", str(args.steps), "--batch_size", str(args.completions), "--group_size", "8"]
+    flags += ["--max_new_tokens", str(args.tokens or 24), "--lr", "1e-6", "--seed", str(args.seed)]
     if side == "peer":
         command = [sys.executable, str(ROOT / "benchmarks/trl_grpo_worker.py"), *data, *flags]
         command += ["--reward", f"{folder / 'vowels.py'}:vowels", "--eval_data", str(folder / "eval.jsonl")]
-        marks = json.loads(output_of([*command, "--output_dir", str(folder / "trl")]))["marks"]
-        return {"seconds": statistics.median(b[1] - a[1] for a, b in itertools.pairwise(marks))}
+        found = json.loads(output_of([*command, "--output_dir", str(folder / "trl")]))
+        seconds = statistics.median(b[1] - a[1] for a, b in itertools.pairwise(found["marks"]))
+        return {"seconds": seconds} | ({"gib": found["peak_mib"] / 1024} if on_gpu() else {})
     own = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean"]
-    return {"seconds": own_seconds([*data, *flags, *own], folder)}
+    return own_figures([*data, *flags, *own, *(["--decode_graphs"] if on_gpu() else [])], folder)
 
 
 def ppo(side: str, args, folder: Path) -> dict:
@@ -66,17 +71,26 @@ def ppo(side: str, args, folder: Path) -> dict:
         ends = [mark[1] for mark in json.loads(output_of(command))["marks"]]
         return {"seconds": statistics.median(b - a for a, b in itertools.pairwise(ends))}
     critic = "shared" if args.what == ["ppo_shared"] else "separate"
-    return {"seconds": own_seconds([*flags, "--critic", critic, "--missing_eos_penalty", "1"], folder)}
+    return own_figures([*flags, "--critic", critic, "--missing_eos_penalty", "1"], folder)
 
 
-def own_seconds(flags: list[str], folder: Path) -> float:
-    """Seconds per step of ppo_train.py, without the first one, saving and evaluation."""
+def on_gpu() -> bool:
+    """Whether there is a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def own_figures(flags: list[str], folder: Path) -> dict:
+    """Seconds per step of ppo_train.py, without the first one, saving and evaluation; GiB where it ran on a GPU."""
     flags = [*flags, "--reward", f"{folder / 'vowels.py'}:vowels", "--output_dir", str(folder / "ours")]
     flags += ["--eval_every", "0", "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
     output_of([sys.executable, str(ROOT / "scripts/ppo_train.py"), *flags])
     lines = [json.loads(line) for line in (folder / "ours/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "time/update" in line]
-    return statistics.median(line["time/rollout"] + line["time/reward"] + line["time/update"] for line in steps[1:])
+    spent = (line["time/rollout"] + line["time/reward"] + line["time/update"] for line in steps[1:])
+    peaks = [line["memory/gpu_peak_gib"] for line in steps if "memory/gpu_peak_gib" in line]
+    return {"seconds": statistics.median(spent)} | ({"gib": max(peaks)} if peaks else {})
 
 
 def half_of(model: Path, folder: Path) -> Path:
@@ -105,34 +119,43 @@ def output_of(command: list[str]) -> str:
 
 
 def sampling(side: str, args, folder: Path) -> dict:
-    """Seconds for 32 completions of 64 tokens, four prompts with eight completions each; the end token is ignored."""
+    """Seconds for all completions, groups of eight with a prompt of 96 tokens each; the end token is ignored."""
     import numpy as np
     import torch
 
     sys.path.insert(0, str(ROOT / "src"))
+    from parts.networks.models import autocast, settle_precision
     from parts.sampling.sampling import HFEngine
     from programs.ppo_train.models import load_models
     from programs.ppo_train.settings import Config
 
-    sizes = {"max_prompt_tokens": 128, "max_new_tokens": 64, "precision": "fp32", "batch_size": 32, "kl_coef": 0.0}
+    rows, new, device = args.completions, args.tokens or 64, "cuda" if on_gpu() else "cpu"
+    sizes = {"max_prompt_tokens": 128, "max_new_tokens": new, "batch_size": rows, "kl_coef": 0.0}
+    sizes |= {"precision": "bf16" if on_gpu() else "fp32", "decode_graphs": args.what == ["sampling_graphs"]}
     config = Config(model=str(args.model), algorithm="grpo", **sizes)
-    models = load_models(config, torch.device("cpu"), None)
+    settle_precision(config, torch.device(device))
+    models = load_models(config, torch.device(device), None)
     end = models.policy.config.vocab_size - 1
     models.eos_ids = [end]
-    prompts = [[1000 + i, *[2000 + i] * 95] for i in range(4) for _ in range(8)]
-    start = time.perf_counter()
-    if side == "ours":
-        made = HFEngine(config, models).generate(prompts, np.random.default_rng(args.seed).random((32, 64)))
-        tokens = sum(len(ids) for ids, _ in made)
-    else:
+    prompts = [[1000 + i // 8, *[2000 + i // 8] * 95] for i in range(rows)]
+    engine, noise = HFEngine(config, models), np.random.default_rng(args.seed).random((rows, new))
+    drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+
+    def sample() -> int:
+        if side == "ours":
+            return sum(len(ids) for ids, _ in engine.generate(prompts, noise))
         torch.manual_seed(args.seed)
-        ids = torch.tensor(prompts)
-        drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
-        out = models.policy.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, eos_token_id=end, pad_token_id=0, **drawn
-        )
-        tokens = out[:, ids.shape[1] :].numel()
-    return {"seconds": (time.perf_counter() - start) * 32 * 64 / tokens}
+        ids = torch.tensor(prompts, device=device)
+        drawn.update(attention_mask=torch.ones_like(ids), max_new_tokens=new, eos_token_id=end, pad_token_id=0)
+        with autocast(config, models.device):
+            made = models.policy.generate(ids, **drawn)[:, ids.shape[1] :]
+        return sum(map(len, made.tolist()))  # waits for the GPU
+
+    for _ in range(2 if on_gpu() else 1):  # the first on a GPU warms up
+        start = time.perf_counter()
+        tokens = sample()
+        seconds = (time.perf_counter() - start) * rows * new / tokens
+    return {"seconds": seconds} | ({"gib": torch.cuda.max_memory_allocated() / 2**30} if on_gpu() else {})
 
 
 def distillation(side: str, args, folder: Path) -> dict:
@@ -172,6 +195,7 @@ WHAT = {
     "ppo_shared": ppo,
     "distillation": distillation,
     "sampling": sampling,
+    "sampling_graphs": sampling,
     "evaluation": evaluation,
 }
 
@@ -181,7 +205,7 @@ def worker(args) -> None:
     result = WHAT[args.what[0]](args.side, args, args.folder)
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     result["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
-    result["gib"] = max(own.ru_maxrss, children.ru_maxrss) / 2**20
+    result.setdefault("gib", max(own.ru_maxrss, children.ru_maxrss) / 2**20)
     print(json.dumps(result))
 
 
@@ -190,6 +214,7 @@ def side_of(args, what: str, side: str, seed: int, folder: Path) -> dict:
     python = args.lm_eval_python if (what, side) == ("evaluation", "peer") else sys.executable
     command = [python, __file__, "--what", what, "--side", side, "--folder", str(folder), "--seed", str(seed)]
     command += ["--model", str(args.model), "--steps", str(args.steps)]
+    command += ["--completions", str(args.completions), "--tokens", str(args.tokens)]
     command += ["--trl_python", args.trl_python] if args.trl_python else []
     env = {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
@@ -207,6 +232,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--completions", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=0, help="of each completion (0: as above)")
     parser.add_argument("--lm_eval_python", help="interpreter of an environment with lm-eval, for evaluation")
     parser.add_argument("--trl_python", help="interpreter of an environment with trl 1.12.0, for ppo")
     for name in ("side", "folder", "seed"):

@@ -43,55 +43,55 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       256-261  bundle              Paths of this bundle and of its embedded model, data and rewards
 #       264-424  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
 #       427-594  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       597-934  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#      937-1002  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#     1005-1222  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#     1225-1338  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1341-1575  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1578-1651  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1654-1789  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1792-2073  question parts      Columns that look like part of the question: passages, options, images, a second …
-#     2076-2206  chat                Chat templates: their settings, how they render messages, and strings that …
-#     2209-2235  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2238-2253  prompts             Prompts as token ids, for training and held out
-#     2256-2267  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2270-2312  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
-#     2315-2526  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     2529-2789  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2792-3087  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3090-3244  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3247-3473  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3476-3616  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
-#     3619-3681  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     3684-3939  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     3942-4096  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     4099-4259  play                Play a policy's conversations with environments: each turn samples all open ones …
-#     4262-4444  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     4447-4739  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4742-4750  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4753-5052  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
-#     5055-5220  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     5223-5271  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5274-5326  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     5329-5517  cache probe         What a model's cache and attention can do, measured before sampling
-#     5520-5576  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5579-5795  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5798-5852  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5855-5873  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5876-6027  memory              The memory that a run will need, from the shape of its networks
-#     6030-6084  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6087-6121  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6124-6299  paired tests        Intervals, paired tests, pass@k
-#     6302-6354  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6357-6521  settings            Settings
-#     6524-6687  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6690-6980  tasks               What a task is; generation, mathematics, code
-#     6983-7127  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7130-7330  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7333-7480  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7483-7762  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7765-7887  models              Models in vLLM, on servers, and none; opening those that were named
-#     7890-8044  run                 Running the tasks, and the command line
+#       597-935  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#      938-1003  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#     1006-1223  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#     1226-1339  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1342-1576  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1579-1652  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1655-1790  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1793-2074  question parts      Columns that look like part of the question: passages, options, images, a second …
+#     2077-2207  chat                Chat templates: their settings, how they render messages, and strings that …
+#     2210-2236  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2239-2254  prompts             Prompts as token ids, for training and held out
+#     2257-2268  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2271-2313  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
+#     2316-2527  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     2530-2790  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2793-3088  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3091-3245  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3248-3474  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3477-3617  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
+#     3620-3682  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     3685-3940  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     3943-4097  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     4100-4260  play                Play a policy's conversations with environments: each turn samples all open ones …
+#     4263-4445  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     4448-4742  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4745-4753  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4756-5055  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
+#     5058-5223  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     5226-5274  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5277-5329  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     5332-5520  cache probe         What a model's cache and attention can do, measured before sampling
+#     5523-5599  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5602-5831  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5834-5888  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5891-5909  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5912-6063  memory              The memory that a run will need, from the shape of its networks
+#     6066-6120  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6123-6157  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6160-6335  paired tests        Intervals, paired tests, pass@k
+#     6338-6390  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6393-6557  settings            Settings
+#     6560-6723  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6726-7016  tasks               What a task is; generation, mathematics, code
+#     7019-7163  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7166-7366  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7369-7516  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7519-7798  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7801-7923  models              Models in vLLM, on servers, and none; opening those that were named
+#     7926-8080  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -432,7 +432,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
+    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -718,12 +718,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 
@@ -4446,6 +4447,7 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
@@ -4623,6 +4625,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -5531,13 +5534,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -5545,6 +5542,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""
@@ -5615,11 +5638,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""

@@ -30,9 +30,9 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       246-274  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       277-295  processes      The processes of a run: torch at first use, device, threads, sums, distributing rows, …
 #       298-320  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       323-473  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       476-507  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       510-659  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       323-476  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       479-510  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       513-662  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -322,6 +322,8 @@ def hub_is_reached() -> bool:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
+
 
 def config_file(source: str) -> str | None:
     """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
@@ -443,6 +445,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys

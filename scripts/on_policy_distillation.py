@@ -42,55 +42,55 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #       257-275  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       278-438  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
 #       441-678  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      681-1093  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1096-1161  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1164-1381  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1384-1497  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1500-1745  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1748-1821  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1824-1959  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1962-2243  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2246-2420  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2423-2509  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2512-2596  prompts           Prompts as token ids, for training and held out
-#     2599-2624  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2627-2833  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2836-3096  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3099-3404  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3407-3857  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3860-4074  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4077-4343  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4346-4655  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4658-4706  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4709-4761  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4764-5016  cache probe       What a model's cache and attention can do, measured before sampling
-#     5019-5075  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5078-5297  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5300-5437  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5440-5636  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5639-5826  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5829-5904  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5907-5988  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5991-6047  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6050-6211  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6214-6378  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6381-6704  memory            The memory that a run will need, from the shape of its networks
-#     6707-6933  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6936-7020  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7023-7142  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7145-7253  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7256-7298  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7301-7333  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7336-7404  summary           summary.json and the lines at the end of a run
-#     7407-7770  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7773-7872  paired tests      Intervals, paired tests, pass@k
-#     7875-7964  settings          Settings of the trainer, and contradictions between them
-#     7967-8143  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8146-8340  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8343-8389  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8392-8475  evaluation        The held-out gap between student and teacher
-#     8478-8630  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8633-8720  run               The memory and the plan of a run, its loop, and the command line
+#      681-1094  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1097-1162  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1165-1382  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1385-1498  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1501-1746  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1749-1822  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1825-1960  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1963-2244  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2247-2421  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2424-2510  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2513-2597  prompts           Prompts as token ids, for training and held out
+#     2600-2625  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2628-2834  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2837-3097  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3100-3405  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3408-3862  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3865-4079  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4082-4348  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4351-4660  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4663-4711  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4714-4766  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4769-5021  cache probe       What a model's cache and attention can do, measured before sampling
+#     5024-5100  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5103-5335  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5338-5475  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5478-5674  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5677-5864  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5867-5942  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5945-6026  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6029-6085  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6088-6249  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6252-6416  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6419-6742  memory            The memory that a run will need, from the shape of its networks
+#     6745-6971  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6974-7058  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7061-7180  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7183-7291  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7294-7336  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7339-7371  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7374-7442  summary           summary.json and the lines at the end of a run
+#     7445-7808  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7811-7910  paired tests      Intervals, paired tests, pass@k
+#     7913-8002  settings          Settings of the trainer, and contradictions between them
+#     8005-8181  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8184-8378  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8381-8427  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8430-8513  evaluation        The held-out gap between student and teacher
+#     8516-8668  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8671-8758  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -446,7 +446,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
+    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -821,12 +821,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 
@@ -3406,6 +3407,7 @@ class Reward:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
@@ -3593,6 +3595,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -3807,7 +3810,9 @@ def add_lora(model, config: BaseConfig):
         exclude_modules=broken or None,
         fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
-    return get_peft_model(model, lora).eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -5030,13 +5035,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -5044,6 +5043,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""
@@ -5114,11 +5139,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -5686,7 +5724,7 @@ class EarlyScores:
             ended.put(completions)
 
         def generate() -> tuple[list, float]:
-            if self.models.device.type == "cuda":  # each thread has its own current device
+            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 
@@ -6159,7 +6197,7 @@ class RolloutSettings(TrainerSettings):
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
-        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+        True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices

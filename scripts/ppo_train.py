@@ -45,64 +45,64 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       268-308  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       311-471  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
 #       474-711  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      714-1126  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1129-1194  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1197-1414  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1417-1530  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1533-1778  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1781-1854  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1857-1992  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1995-2276  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2279-2453  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2456-2542  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2545-2629  prompts           Prompts as token ids, for training and held out
-#     2632-2838  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2841-3101  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3104-3409  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3412-3566  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3569-3795  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3798-3938  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3941-4003  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4006-4261  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4264-4418  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4421-4593  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4596-4785  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4788-5265  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5268-5503  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     5506-5805  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     5808-6114  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     6117-6165  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     6168-6220  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     6223-6475  cache probe       What a model's cache and attention can do, measured before sampling
-#     6478-6534  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6537-6795  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6798-6935  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6938-7134  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7137-7324  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7327-7617  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7620-7701  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7704-8007  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8010-8112  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8115-8385  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8388-8481  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8484-8655  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8658-8981  memory            The memory that a run will need, from the shape of its networks
-#     8984-9219  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9222-9306  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9309-9428  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9431-9539  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9542-9584  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9587-9619  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9622-9690  summary           summary.json and the lines at the end of a run
-#    9693-10056  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10059-10078  paired tests      Intervals, paired tests, pass@k
-#   10081-10105  settings          Settings of the trainer
-#   10108-10184  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10187-10378  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10381-10503  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10506-10527  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10530-10699  step              One step: rollout, experience, update, in the order of the data
-#   10702-10791  run               The memory and the plan of a run, its loop, and the command line
+#      714-1127  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1130-1195  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1198-1415  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1418-1531  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1534-1779  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1782-1855  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1858-1993  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1996-2277  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2280-2454  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2457-2543  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2546-2630  prompts           Prompts as token ids, for training and held out
+#     2633-2839  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2842-3102  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3105-3410  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3413-3567  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3570-3796  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3799-3939  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3942-4004  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4007-4262  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4265-4419  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4422-4594  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4597-4786  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4789-5270  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5273-5508  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     5511-5810  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     5813-6119  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     6122-6170  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     6173-6225  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     6228-6480  cache probe       What a model's cache and attention can do, measured before sampling
+#     6483-6559  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6562-6833  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6836-6973  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6976-7172  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7175-7362  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7365-7655  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7658-7739  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7742-8045  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8048-8150  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8153-8423  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8426-8519  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8522-8693  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8696-9019  memory            The memory that a run will need, from the shape of its networks
+#     9022-9257  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9260-9344  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9347-9466  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9469-9577  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9580-9622  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9625-9657  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9660-9728  summary           summary.json and the lines at the end of a run
+#    9731-10094  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10097-10116  paired tests      Intervals, paired tests, pass@k
+#   10119-10143  settings          Settings of the trainer
+#   10146-10222  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10225-10416  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10419-10541  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10544-10565  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10568-10737  step              One step: rollout, experience, update, in the order of the data
+#   10740-10829  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -479,7 +479,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
+    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -854,12 +854,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 
@@ -4787,6 +4788,7 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
@@ -4975,6 +4977,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -5215,7 +5218,9 @@ def add_lora(model, config: BaseConfig):
         exclude_modules=broken or None,
         fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
-    return get_peft_model(model, lora).eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -6489,13 +6494,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -6503,6 +6502,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""
@@ -6573,11 +6598,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -7184,7 +7222,7 @@ class EarlyScores:
             ended.put(completions)
 
         def generate() -> tuple[list, float]:
-            if self.models.device.type == "cuda":  # each thread has its own current device
+            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 
@@ -8224,7 +8262,7 @@ class RolloutSettings(TrainerSettings):
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
-        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+        True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices

@@ -58,51 +58,51 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       260-267  bundle                 Paths of this bundle and of its embedded model, data and rewards
 #       270-407  dialect                Names of settings: ours, the pages' and TRL's. A program accepts every name …
 #       410-451  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       454-778  processes              The processes of a run: torch at first use, device, threads, sums, …
-#       781-799  exit codes             How a program ends: errors that a user can fix become a message and an exit code
-#      802-1019  data files             Data files as text: unpack, decode, refuse files without data; the rows of …
-#     1022-1135  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1138-1383  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1386-1459  stated answers         Where a text states its final answer: marks and phrases in 20 languages, and …
-#     1462-1622  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
-#     1625-1906  question parts         Columns that look like part of the question: passages, options, images, a …
-#     1909-2083  chat                   Chat templates: their settings, how they render messages, and strings that …
-#     2086-2147  prompts                Prompts as token ids, for training and held out
-#     2150-2226  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
-#     2229-2440  user code              What a reward gets: texts, copies of the columns, and a process state of its own
-#     2443-2554  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2557-2817  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2820-3115  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3118-3272  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3275-3460  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
-#     3463-3603  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
-#     3606-3668  control tokens         Render messages so that nothing in them becomes a control token, where …
-#     3671-3882  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
-#     3885-3917  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
-#     3920-4074  conversations          A conversation with an environment: its record, and calls of the …
-#     4077-4237  play                   Play a policy's conversations with environments: each turn samples all open …
-#     4240-4327  play setup             Setup of conversations, and their scores, for all programs that take …
-#     4330-4686  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4689-4697  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
-#     4700-4966  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
-#     4969-5097  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
-#     5100-5148  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5151-5203  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
-#     5206-5419  cache probe            What a model's cache and attention can do, measured before sampling
-#     5422-5478  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5481-5687  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5690-5866  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5869-5987  rows and gold          Rows of the data, and the reference completion of each
-#     5990-6184  probes                 Completions that must not be paid
-#     6187-6386  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6389-6576  scoring                Scores of completions, graded, and what was found
-#     6579-6877  preflight              The checks of a reward and the verdict
-#     6880-7047  policies               Scripted policies: the answers of one conversation, turn by turn
-#     7050-7154  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7157-7357  environment preflight  The checks of an environment and the verdict
-#     7360-7425  report                 Printed reports and --list
-#     7428-7507  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7510-7634  command                The command line
+#       454-779  processes              The processes of a run: torch at first use, device, threads, sums, …
+#       782-800  exit codes             How a program ends: errors that a user can fix become a message and an exit code
+#      803-1020  data files             Data files as text: unpack, decode, refuse files without data; the rows of …
+#     1023-1136  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1139-1384  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1387-1460  stated answers         Where a text states its final answer: marks and phrases in 20 languages, and …
+#     1463-1623  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
+#     1626-1907  question parts         Columns that look like part of the question: passages, options, images, a …
+#     1910-2084  chat                   Chat templates: their settings, how they render messages, and strings that …
+#     2087-2148  prompts                Prompts as token ids, for training and held out
+#     2151-2227  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
+#     2230-2441  user code              What a reward gets: texts, copies of the columns, and a process state of its own
+#     2444-2555  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2558-2818  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2821-3116  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3119-3273  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3276-3461  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
+#     3464-3604  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
+#     3607-3669  control tokens         Render messages so that nothing in them becomes a control token, where …
+#     3672-3883  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
+#     3886-3918  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
+#     3921-4075  conversations          A conversation with an environment: its record, and calls of the …
+#     4078-4238  play                   Play a policy's conversations with environments: each turn samples all open …
+#     4241-4328  play setup             Setup of conversations, and their scores, for all programs that take …
+#     4331-4689  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4692-4700  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
+#     4703-4969  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
+#     4972-5100  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
+#     5103-5151  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5154-5206  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
+#     5209-5422  cache probe            What a model's cache and attention can do, measured before sampling
+#     5425-5501  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5504-5723  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5726-5902  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5905-6023  rows and gold          Rows of the data, and the reference completion of each
+#     6026-6220  probes                 Completions that must not be paid
+#     6223-6422  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6425-6612  scoring                Scores of completions, graded, and what was found
+#     6615-6913  preflight              The checks of a reward and the verdict
+#     6916-7083  policies               Scripted policies: the answers of one conversation, turn by turn
+#     7086-7190  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7193-7393  environment preflight  The checks of an environment and the verdict
+#     7396-7461  report                 Printed reports and --list
+#     7464-7543  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7546-7670  command                The command line
 
 import argparse
 import ast
@@ -415,7 +415,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
+    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -575,12 +575,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 
@@ -4329,6 +4330,7 @@ def message_count(row: dict) -> int:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
@@ -4498,6 +4500,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -5433,13 +5436,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -5447,6 +5444,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""
@@ -5517,11 +5540,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -5726,7 +5762,7 @@ class EarlyScores:
             ended.put(completions)
 
         def generate() -> tuple[list, float]:
-            if self.models.device.type == "cuda":  # each thread has its own current device
+            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 

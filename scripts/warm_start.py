@@ -47,47 +47,47 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       253-293  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       296-456  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
 #       459-653  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      656-1004  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1007-1072  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1075-1292  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1295-1408  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1411-1662  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1665-1738  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1741-1876  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1879-2160  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2163-2337  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2340-2420  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2423-2507  prompts           Prompts as token ids, for training and held out
-#     2510-2586  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2589-2636  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2639-2845  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2848-3108  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3111-3406  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3409-3859  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3862-4023  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4026-4292  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4295-4497  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4500-4548  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4551-4603  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4606-4819  cache probe       What a model's cache and attention can do, measured before sampling
-#     4822-4878  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4881-5100  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5103-5240  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5243-5439  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5442-5629  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5632-5677  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5680-5698  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5701-5973  memory            The memory that a run will need, from the shape of its networks
-#     5976-6175  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6178-6297  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6300-6318  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6321-6327  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6330-6445  settings          Settings of the warm start, and contradictions between them
-#     6448-6554  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6557-6722  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6725-6936  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6939-7075  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7078-7320  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#      656-1005  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1008-1073  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1076-1293  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1296-1409  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1412-1663  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1666-1739  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1742-1877  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1880-2161  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2164-2338  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2341-2421  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2424-2508  prompts           Prompts as token ids, for training and held out
+#     2511-2587  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2590-2637  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2640-2846  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2849-3109  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3112-3407  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3410-3864  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3867-4028  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4031-4297  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4300-4502  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4505-4553  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4556-4608  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4611-4824  cache probe       What a model's cache and attention can do, measured before sampling
+#     4827-4903  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4906-5138  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5141-5278  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5281-5477  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5480-5667  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5670-5715  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5718-5736  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5739-6011  memory            The memory that a run will need, from the shape of its networks
+#     6014-6213  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6216-6335  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6338-6356  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6359-6365  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6368-6483  settings          Settings of the warm start, and contradictions between them
+#     6486-6592  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6595-6760  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6763-6974  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6977-7113  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7116-7358  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -464,7 +464,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
+    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -777,12 +777,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 
@@ -3408,6 +3409,7 @@ class Reward:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
@@ -3595,6 +3597,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -3809,7 +3812,9 @@ def add_lora(model, config: BaseConfig):
         exclude_modules=broken or None,
         fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
-    return get_peft_model(model, lora).eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -4833,13 +4838,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -4847,6 +4846,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""
@@ -4917,11 +4942,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -5489,7 +5527,7 @@ class EarlyScores:
             ended.put(completions)
 
         def generate() -> tuple[list, float]:
-            if self.models.device.type == "cuda":  # each thread has its own current device
+            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 

@@ -65,14 +65,15 @@ QUERIES = {  # of torch.cuda, as one GPU answers them
         uuid="pretended", name="pretended", total_memory=80 * 2**30
     ),
     "mem_get_info": lambda *_: (70 * 2**30, 80 * 2**30),
+    "set_device": lambda device: torch._utils._get_device_index(device),  # refuses `cuda` without a number
     "is_initialized": lambda: False,
     "get_rng_state": lambda *_: torch.get_rng_state(),
     "get_rng_state_all": lambda: [torch.get_rng_state()],
     **dict.fromkeys(("memory_allocated", "max_memory_allocated"), lambda *_: 0),
 }
 LOOK_AS_THEY_LOAD = ("torch._dynamo", "torch.distributed.tensor", "bitsandbytes", "peft")  # at torch, and for CUDA
-COMMANDS = "set_device set_rng_state set_rng_state_all empty_cache synchronize manual_seed manual_seed_all"
-COMMANDS += " reset_peak_memory_stats"
+COMMANDS = "set_rng_state set_rng_state_all empty_cache synchronize manual_seed manual_seed_all"
+COMMANDS += " reset_peak_memory_stats set_sync_debug_mode"
 
 
 def asking_line() -> str:

@@ -236,7 +236,10 @@ RUNS = {
         "ppo_train",
         [*SIZES, "--algorithm=grpo", "--group_size=4", "--gradient_checkpointing", "--precision=fp32"],
     ),
-    "GRPO with LoRA": ("ppo_train", [*SIZES, "--algorithm=grpo", "--group_size=4", "--lora_rank=4", "--lora_alpha=8"]),
+    "GRPO with LoRA, scored early": (
+        "ppo_train",
+        [*SIZES, "--algorithm=grpo", "--group_size=4", "--lora_rank=4", "--score_while_sampling=groups"],
+    ),
     "GRPO with an environment": (
         "ppo_train",
         [*SIZES, "--algorithm=grpo", "--group_size=4", f"--environment={SECOND_ATTEMPT}", "--max_turns=2"],

@@ -43,7 +43,7 @@ def accuracy(folder) -> float:
 
 def test_the_demo_learns(tmp_path):
     makefile = (ROOT / "Makefile").read_text()
-    flags = re.search(r"^DEMO := (.*(?:\\\n.*)*)", makefile, re.MULTILINE)[1].replace("\\\n", " ").split()
+    flags = re.search(r"^DEMO := ((?:.*\\\n)*.*)", makefile, re.MULTILINE)[1].replace("\\\n", " ").split()
     flags = [str(ROOT / flag) if flag.startswith("assets/") else flag for flag in flags]
     trained(tmp_path, *flags, f"--device={DEVICE}", "--plot_every=0")
     assert accuracy(tmp_path) >= 0.95
@@ -97,6 +97,62 @@ def test_vllm_samples_with_the_weights_of_the_policy(tmp_path):
     assert all(row["mismatch/kl"] < 0.01 for row in rows), rows[-1]
 
 
+PROMPTS = ["--model", TINY_LM, "--data", TRAIN_DATA]
+CORRECT = ["--reward", f"{ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"]
+ENVIRONMENT = ["--environment", f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"]
+SHORT = ["--steps=2", "--max_new_tokens=24"]
+PAGES = {"grpo": CORRECT, "ppo": CORRECT, "distillation": ["--teacher", TINY_LM], "multi_turn": ENVIRONMENT}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_trains_and_evaluates(name, tmp_path):
+    flags = [*PROMPTS, *PAGES[name], *SHORT, f"--out={tmp_path / 'out'}", "--eval_data", EVAL_DATA]
+    done = run_script(ROOT / "templates" / f"{name}.py", *flags, fresh=True)
+    assert done.returncode == 0 and (tmp_path / "out" / "result.json").exists(), done.stderr[-3000:]
+
+
+def test_turns_of_an_environment_train(tmp_path):
+    flags = [*SIZES, *ENVIRONMENT, "--max_turns=2", "--algorithm=grpo", f"--device={DEVICE}", "--steps=2"]
+    rows = trained(tmp_path, *PROMPTS, *flags)
+    assert len(rows) == 2 and all(row["mismatch/kl"] < 0.01 for row in rows), rows
+
+
+@pytest.mark.parametrize("kind", ["reverse_kl", "forward_kl"])
+def test_distillation_runs(kind, tmp_path):
+    flags = ["--teacher", TINY_LM, f"--objective={kind}", *SHORT, "--batch_size=16", "--eval_rows=8", "--plot_every=0"]
+    trained(tmp_path, *PROMPTS, *flags, f"--device={DEVICE}", program="on_policy_distillation")
+
+
+@pytest.mark.parametrize("trainer", ["scripts/ppo_train.py", "scripts/on_policy_distillation.py", "templates/ppo.py"])
+def test_selfcheck_passes(trainer):
+    given = ["--teacher", TINY_LM] if "distillation" in trainer else CORRECT
+    done = run_script("selfcheck", ROOT / trainer, *PROMPTS, *given, fresh=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
+@pytest.mark.parametrize("flags", [["--precision=fp32"], ["--precision=bf16", "--lora_rank=8"]], ids=" ".join)
+def test_recorded_steps_sample_the_same_tokens(flags, tmp_path):
+    runs = [tmp_path / "graphs", tmp_path / "plain"]
+    for run, more in zip(runs, ([], ["--no_decode_graphs"]), strict=True):
+        trained(run, *GRPO, *flags, *more, "--steps=2", "--max_new_tokens=160", "--lr=1e-6")
+    graphs, plain = (metrics(run) for run in runs)
+    for a, b in zip(plain, graphs, strict=True):
+        assert b["mismatch/kl"] < 0.01
+        assert b["reward/mean"] == pytest.approx(a["reward/mean"], abs=1e-6 if "fp32" in flags[0] else 0.2)
+
+
+def test_what_does_not_fit_is_told_without_a_traceback(tmp_path):
+    flags = [*GRPO, "--steps=1", "--save_every=1"]
+    trained(tmp_path, *flags)
+    free = torch.cuda.mem_get_info()[0]
+    taken = torch.empty(free - 3 * 2**28, dtype=torch.uint8, device=DEVICE)  # leaves 0.75 GiB, a context included
+    done = run_script("ppo_train", *flags, "--steps=2", "--resume", f"--output_dir={tmp_path}", fresh=True)
+    del taken
+    torch.cuda.empty_cache()
+    assert done.returncode != 0 and "memory" in done.stderr and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert len(trained(tmp_path, *flags, "--steps=2", "--resume")) == 2
+
+
 def test_an_evaluation_runs(tmp_path):
     flags = ["--model", TINY_LM, "--task=math", "--data", EVAL_DATA, "--limit=48", "--max_new_tokens=32"]
     done = run_script("evaluation", *flags, f"--device={DEVICE}", f"--output_dir={tmp_path}", fresh=True)
@@ -123,6 +179,19 @@ def test_a_page_needs_little_beside_a_model_with_a_large_vocabulary():
     settings = page().Config(model="", data="", reward="")
     page().accumulate_gradients(settings, SimpleNamespace(policy=policy), batch, torch.arange(16))
     assert torch.cuda.max_memory_allocated() - before < 10 * 2**30
+
+
+def test_experts_are_sampled_without_graphs(tmp_path, capsys):
+    ppo, transformers = load_script("ppo_train"), importlib.import_module("transformers")
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    experts = {"vocab_size": 300, "num_hidden_layers": 2, "num_local_experts": 4, "experts_implementation": "eager"}
+    transformers.MixtralForCausalLM(transformers.MixtralConfig(**shape, **experts)).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
+    config = ppo.Config(model=str(tmp_path), algorithm="grpo", device=DEVICE, batch_size=8, max_new_tokens=8)
+    ppo.settle_precision(config, torch.device(DEVICE))
+    engine = ppo.HFEngine(config, ppo.load_models(config, torch.device(DEVICE)))
+    assert DEVICE == "cpu" or engine.graphs or "without CUDA graphs" in capsys.readouterr().err
+    assert len(engine.generate([[5, 6, 7]] * 8, torch.full((8, 8), 0.5).numpy())) == 8
 
 
 def test_the_sampler_waits_for_the_gpu_at_most_once_in_eight_tokens():

@@ -157,12 +157,13 @@ def start_processes(config: BaseConfig):
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
         # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where streams and graphs are made
     THREADS.begin(config, device)
     return device
 

@@ -118,7 +118,7 @@ class RolloutSettings(TrainerSettings):
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
-        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+        True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices

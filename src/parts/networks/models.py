@@ -16,6 +16,7 @@ from parts.foundation.messages import UserError, is_out_of_memory, memory_shorta
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
@@ -210,6 +211,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=RENAMED)
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             model = PeftModel.from_pretrained(base, source, config=settings, is_trainable=trainable)
         unknown = model.load_adapter(source, "default", is_trainable=trainable).unexpected_keys
@@ -450,7 +452,9 @@ def add_lora(model, config: BaseConfig):
         exclude_modules=broken or None,
         fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
-    return get_peft_model(model, lora).eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):

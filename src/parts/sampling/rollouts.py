@@ -65,7 +65,7 @@ class EarlyScores:
             ended.put(completions)
 
         def generate() -> tuple[list, float]:
-            if self.models.device.type == "cuda":  # each thread has its own current device
+            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 

@@ -1,5 +1,7 @@
 """One more token per row, with fixed shapes and addresses within the cache, as a CUDA graph needs."""
 
+import warnings
+
 from parts.foundation.processes import torch
 from parts.networks.forward import next_states
 
@@ -15,13 +17,7 @@ class RoomSteps:
 
     def step(self, token, mask, cache):
         """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
-        self.columns = mask.shape[1]
-        if self.cache is None or self.columns > self.mask.shape[1]:
-            self.leave(self.columns - 1)
-            self.enter(token, mask, cache)
-        self.token.copy_(token)
-        self.mask[:, : self.columns] = mask
-        self.column.fill_(self.columns - 1)
+        self.prepare(token, mask, cache)
         if token.is_cuda and not self.graph:
             self.record()
         if self.graph:
@@ -29,6 +25,32 @@ class RoomSteps:
         else:
             self.states = self.run()
         return self.states
+
+    def waits(self, token, mask, cache) -> bool:
+        """Whether the host waits for the GPU within a step, which no graph can hold."""
+        self.prepare(token, mask, cache)
+        self.run()  # loads kernels, which may wait
+        try:
+            with warnings.catch_warnings(action="ignore"):  # that this mode is a prototype
+                torch.cuda.set_sync_debug_mode("error")
+            self.run()
+        except RuntimeError as error:
+            if "synchroniz" not in str(error):
+                raise
+            return True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return False
+
+    def prepare(self, token, mask, cache) -> None:
+        """Put a step's token and mask where the kernels read them, in a larger room if the last one is full."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
 
     def enter(self, token, mask, cache) -> None:
         """Make room for a column more, and what a step reads beside the cache."""

@@ -14,7 +14,7 @@ from parts.networks.cache_probe import decoding_of_policy
 from parts.networks.folding import foldable_layers, folded
 from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
-from parts.networks.models import Models, autocast, widest_float
+from parts.networks.models import Models, autocast, unwrapped, widest_float
 from parts.networks.norms import one_kernel_norms, replaced
 from parts.sampling.room_steps import RoomSteps
 
@@ -55,11 +55,24 @@ class HFEngine:
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
         self.norms = one_kernel_norms(models.policy, models.device)
-        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
-        if config.decode_graphs and not self.graphs:
-            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
+
+    def can_record(self) -> bool:
+        """Whether the step of a token fits into a CUDA graph; a note says why not."""
+        policy, device = self.models.policy, self.models.device
+        why = "its attention or its cache builds masks for each token"
+        if self.decoding.plain and masks_itself(policy):
+            with self.ready():
+                token = torch.zeros(2, dtype=torch.long, device=device)
+                mask = torch.ones(2, 2, dtype=torch.long, device=device)
+                cache = cached_states(policy, token[:, None], mask[:, :1], None)[1]
+                if not RoomSteps(policy).waits(token, mask, cache):
+                    return True
+            why = "the host waits for the GPU in each layer, as with experts"
+        say(f"note: {type(unwrapped(policy)).__name__} samples without CUDA graphs: {why}; vLLM samples faster")
+        return False
 
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
