@@ -1,6 +1,6 @@
 """What only a GPU can show, in minutes: the scripts run on one, agree with themselves, learn, resume. `make test-gpu`.
 
-No GPU has run this file yet; it runs on a CPU where "cuda" is replaced by "cpu", but for the tests of memory and waits.
+With "cuda" replaced by "cpu" it runs on a CPU too, but for the tests of memory and waits.
 """
 
 import functools
@@ -139,18 +139,6 @@ def test_recorded_steps_sample_the_same_tokens(flags, tmp_path):
     for a, b in zip(plain, graphs, strict=True):
         assert b["mismatch/kl"] < 0.01
         assert b["reward/mean"] == pytest.approx(a["reward/mean"], abs=1e-6 if "fp32" in flags[0] else 0.2)
-
-
-def test_what_does_not_fit_is_told_without_a_traceback(tmp_path):
-    flags = [*GRPO, "--steps=1", "--save_every=1"]
-    trained(tmp_path, *flags)
-    free = torch.cuda.mem_get_info()[0]
-    taken = torch.empty(free - 3 * 2**28, dtype=torch.uint8, device=DEVICE)  # leaves 0.75 GiB, a context included
-    done = run_script("ppo_train", *flags, "--steps=2", "--resume", f"--output_dir={tmp_path}", fresh=True)
-    del taken
-    torch.cuda.empty_cache()
-    assert done.returncode != 0 and "memory" in done.stderr and "Traceback" not in done.stderr, done.stderr[-3000:]
-    assert len(trained(tmp_path, *flags, "--steps=2", "--resume")) == 2
 
 
 def test_an_evaluation_runs(tmp_path):
