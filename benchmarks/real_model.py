@@ -11,9 +11,8 @@
     ppo_shared    the same with a value head on the policy, which TRL does not have
     distillation  a step of 16 completions of 24 tokens from a student of half the layers: beside DistillationTrainer
     sampling      32 completions of 64 tokens in groups of 8: our engine beside transformers' `generate`
+    sampling_graphs   the same on a GPU with CUDA graphs, which `sampling` leaves out
     evaluation    24 problems, greedy, at most 64 tokens: evaluation.py beside lm-evaluation-harness
-
-    sampling_graphs  the same with `--decode_graphs`, on a GPU
 
 --completions and --tokens change the sizes of `grpo` and of sampling. On the CPU both sides compute in fp32. On a GPU
 `grpo` and sampling compute in bf16 over fp32 weights, and GiB are those of the GPU. The GRPO reward differs within
@@ -57,7 +56,7 @@ def grpo(side: str, args, folder: Path) -> dict:
         seconds = statistics.median(b[1] - a[1] for a, b in itertools.pairwise(found["marks"]))
         return {"seconds": seconds} | ({"gib": found["peak_mib"] / 1024} if on_gpu() else {})
     own = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean"]
-    return own_figures([*data, *flags, *own, *(["--decode_graphs"] if on_gpu() else [])], folder)
+    return own_figures([*data, *flags, *own], folder)
 
 
 def ppo(side: str, args, folder: Path) -> dict:

@@ -50,7 +50,13 @@ def test_the_demo_learns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--precision=bf16"], ["--precision=fp16"], ["--precision=bf16", "--lora_rank=8"]], ids=" ".join
+    "flags",
+    [
+        ["--precision=bf16", "--score_while_sampling=groups"],
+        ["--precision=fp16"],
+        ["--precision=bf16", "--lora_rank=8"],
+    ],
+    ids=" ".join,
 )
 def test_sampler_and_trainer_agree(flags, tmp_path):
     rows = trained(tmp_path, *GRPO, *flags, "--steps=3")
