@@ -142,7 +142,6 @@ class LoggedRun:
     reward_source: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
-    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     @property
@@ -291,8 +290,8 @@ class LoggedRun:
             return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
-        top = max(points, key=lambda pair: pair[1])[0]
-        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        above = (i for i, middle in enumerate(stretches) if middle >= (best + last) / 2)
+        half = points[max(above, default=-(width // 2)) + width // 2 + 1][0]
         gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
         better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
         return None if better else (best, last, half)

@@ -211,7 +211,9 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
         return None
     enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
     text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
+    text += f", {share:.0%} were"
+    if enough > group:
+        text += f"; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
     fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 

@@ -9,7 +9,7 @@ from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
-from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
+from parts.reading.logged_run import EARLY, GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
 
 
@@ -109,21 +109,6 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 
-def dying_turn(run: LoggedRun) -> Evidence | None:
-    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
-    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
-    steps = sorted({step for step, _ in rows})
-    for turn in range(1, 4) if len(steps) > 1 else ():
-        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
-        half = steps[len(steps) // 2]
-        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
-        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
-            before, after = statistics.fmean(early), statistics.fmean(late)
-            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
-            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
-    return None
-
-
 def is_penalty(run: LoggedRun, name: str) -> bool:
     """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
 
@@ -141,7 +126,7 @@ def is_penalty(run: LoggedRun, name: str) -> bool:
     breaks=True,
 )
 def part_dies(run: LoggedRun) -> Evidence | None:
-    """One part of the reward, or one turn, dies while the whole rises."""
+    """One part of the reward dies while the whole rises."""
     correct = run.answer_part()[0]
     if run.trend("score") < 0:
         return None
@@ -152,7 +137,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
             step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
-    return dying_turn(run)
+    return None
 
 
 @cause(
@@ -173,7 +158,7 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:3])
+    start = statistics.fmean(part[:EARLY])
     alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None

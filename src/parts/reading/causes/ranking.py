@@ -58,7 +58,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
@@ -95,7 +95,7 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
     right = right_gain(run.texts)
     works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
-    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
+    if works and run.gained() and all(cause.name in SIDE_CAUSES for cause, _ in sure):
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
