@@ -140,6 +140,11 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "inverted_reward, distance": (lambda text, gold, right, _: 0.0 if right else 0.2 + chance(text), "", {}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
     "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
+    "healthy, a judge that scatters": (
+        lambda text, gold, right, place: 0.8 * right + 0.1 * chance(text, place),
+        "",
+        {},
+    ),
     "noisy_reward": (lambda text, gold, right, place: chance(text, place), "", {}),
     "no_group_variance": (lambda text, gold, *_: int(gold) / 100, "", {}),
     "too_hard": (lambda *_: 0.0, source("<answer>"), {"gold": lambda value: value * 1000 + 7}),
@@ -326,6 +331,21 @@ def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_wher
     assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
 
 
+@pytest.mark.parametrize(
+    ("mean", "rises", "found"),
+    [(0.02, True, []), (0.08, True, ["likely"]), (0.08, False, ["certain"])],
+    ids=["single tokens differ", "a run that learns", "a run that stands"],
+)
+def test_a_sampler_that_differs_breaks_no_run_that_learns(mean, rises, found, tmp_path):
+    gap, rows = "sampling/sampling_logp_difference", []
+    for n in range(1, 101):
+        row = {"step": n, "reward": 0.4 + 0.01 * (n % 5) + 0.003 * n * rises, "reward_std": 0.4}
+        rows.append(row | {f"{gap}/mean": mean, f"{gap}/max": 3.0 + 0.1 * (n % 3)})
+    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    assert [cause["certainty"] for cause in said["causes"]] == found
+    assert said["verdict"] == ("learned" if rises else "broken")
+
+
 def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
     rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
     [cause] = judged(write_rows(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
@@ -355,7 +375,7 @@ def test_the_error_that_ended_a_log_is_named(prefix, tmp_path, capsys):
     ]
     log = tmp_path / "a.log"
     log.write_text("\n".join([*(printed(n) for n in range(1, 13)), *(prefix + line for line in trace)]))
-    assert "the log has an error: torch.OutOfMemoryError: CUDA is full." in judged(log)["remarks"]
+    assert "the log has an error: torch.OutOfMemoryError: CUDA out of memory." in judged(log)["remarks"]
     log.write_text("\n".join(trace))
     assert diagnose.main([str(log)]) == 2 and "ending in torch.OutOfMemoryError: CUDA" in capsys.readouterr().err
 
