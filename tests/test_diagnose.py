@@ -359,11 +359,13 @@ def test_a_run_that_learned_while_its_memory_grows_has_learned(tmp_path):
     assert (run["verdict"], [cause["cause"] for cause in run["causes"]]) == ("learned", ["memory_grows"])
 
 
-def test_a_run_that_learned_and_stopped_learning_shows_why(tmp_path, capsys):
+def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):
     rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
     rows = [row | {"frac_reward_zero_std": min(1.0, row["step"] / 40), "reward_std": 0.2} for row in rows]
+    rows = [row | {"completion_length": 100.0 + 4 * row["step"]} for row in rows]
     assert diagnose.main([str(write_rows(tmp_path / "log.jsonl", rows))]) == 0
-    assert "learned\n  seen: 100% of the groups score all alike" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
 
 
 @pytest.mark.parametrize("prefix", ["", "\x1b[36m(Runner pid=1)\x1b[0m "])
@@ -1104,6 +1106,24 @@ def test_broken_neighbours_and_missing_keys_are_survived(tmp_path):
     odd = {"policy/entropy": "much", "kl/ref": None, "optim/grad_norm": [1], "reward/std": True}
     for name, given in (("bare", bare), ("odd", [row | odd for row in rows])):
         assert names(write_run(tmp_path / name, given)) == []
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"prompt": "1+1=", "answer": "2"}\n{"prompt": "to'])
+def test_data_that_cannot_be_read_is_said_and_does_not_end_the_diagnosis(text, tmp_path):
+    (tmp_path / "data.jsonl").write_text(text)
+    run = write_run(tmp_path / "run", rows_of("ppo_healthy"), config_of("ppo_healthy") | {"data": "data.jsonl"})
+    said = judged(run)
+    assert said["verdict"] == "learned" and any("data.jsonl beside it" in remark for remark in said["remarks"])
+    assert diagnose.main([str(run), "--data", str(tmp_path / "data.jsonl")]) == 2
+
+
+def test_the_newest_checkpoint_is_that_of_the_highest_step_even_in_a_copied_folder(tmp_path):
+    for step in (1000, 200):  # in the order in which a copy wrote them
+        rows = [{"step": n, "reward": 0.3 + n / 4000} for n in range(10, step + 1, 10)]
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        text = json.dumps({"log_history": rows, "max_steps": 1000})
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert judged(tmp_path)["steps"] == [10, 1000]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e308])

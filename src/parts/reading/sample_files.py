@@ -193,6 +193,7 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
         need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        run.remarks.append(f"{path.name} beside it has no rows that can be read")
         return []
     weights = reward_weights(run) if run else None
     return [renamed_row(row, weights or {}) for row in rows]

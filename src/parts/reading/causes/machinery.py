@@ -47,11 +47,12 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
     """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
     facts = []
     for name, points in series.items():
-        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
-        before, after = values[max(0, place - 6) : place], values[place : place + 3]
+        place = bisect.bisect_left(points, (step, -math.inf))
+        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
+        before, after, begin = ([value for _, value in part] for part in parts)
         if len(before) < 4 or len(after) < 2:
             continue
-        a, b, start = map(statistics.median, (before, after, values[:3]))
+        a, b, start = map(statistics.median, (before, after, begin))
         scatter = max(noise(before), 0.05 * abs(a), 1e-6)
         if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
