@@ -644,6 +644,20 @@ def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
     assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
 
 
+@pytest.mark.parametrize(("batch", "updates"), [("256", 4), ("$BATCH", None)])
+def test_a_variable_in_verls_command_is_a_setting_that_is_not_known(batch, updates, tmp_path):
+    command = f"verl data.train_batch_size={batch} actor_rollout_ref.actor.ppo_mini_batch_size=64 rollout.n=8"
+    (tmp_path / "run.sh").write_text(command)
+    run = diagnose.load_run(str(DATA / "verl_critic.log"), settings=str(tmp_path / "run.sh"))
+    assert (run.settings.get("updates"), run.number("group_size")) == (updates, 8)
+
+
+@pytest.mark.parametrize("odd", [{}, [], "many", math.nan, True, -1])
+def test_odd_values_of_settings_are_not_known(odd, tmp_path):
+    config = config_of("ppo_healthy") | {"minibatches": odd, "batch_size": odd, "temperature": odd}
+    assert judged(write_run(tmp_path / "run", rows_of("ppo_healthy"), config))["verdict"] == "learned"
+
+
 def test_the_folder_of_an_ms_swift_run(tmp_path):
     rows = [{"reward": n / 60, "reward_std": 0.4, "rewards/Format/mean": n / 60} for n in range(1, 41)]
     rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]

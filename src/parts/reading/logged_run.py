@@ -189,11 +189,12 @@ class LoggedRun:
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return as_number(value) if not isinstance(value, str) and is_finite(value) else None
 
     def batch(self, count: int = 1) -> int:
         """Completions of so many steps; 32 a step where the settings do not say."""
-        return int(self.number("batch") or 32) * count
+        size = self.number("batch") or 0
+        return int(size if size >= 1 else 32) * count
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
