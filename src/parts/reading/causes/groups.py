@@ -8,8 +8,8 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, 
 from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
 from parts.reading.sample_texts import Text, early_texts, grouped, scores_by_answer
 
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 

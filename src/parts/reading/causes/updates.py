@@ -61,10 +61,11 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
     if facts:
         return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
-    far = run.ends("kl")[1] > FAR
-    facts = [run.fact("kl", f"KL to the reference ends at {run.ends('kl')[1]:.3g} nats a token")] if far else []
     text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
-    return Evidence(CERTAIN + 0.01 if at_once or far else LIKELY + 0.1, [run.fact("score", text, step), *facts], step)
+    facts, kl = [run.fact("score", text, step)], run.ends("kl")[1]
+    if kl > FAR:
+        facts.append(run.fact("kl", f"KL to the reference ends at {kl:.3g} nats a token"))
+    return Evidence(CERTAIN + 0.01 if at_once or kl > FAR else LIKELY + 0.1, facts, step)
 
 
 def is_warming_up(run: LoggedRun) -> bool:
