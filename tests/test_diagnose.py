@@ -2,8 +2,8 @@
 
 tests/data/diagnose holds excerpts of real runs of ppo_train.py, grpo_train.py, the pages of templates/ and TRL on the
 embedded model, faults provoked (learning rate x 100, constant reward, temperature 0.01, a reward for length, scores of
-100 under a value clip of 0.2, …; ppo_mismatch and ppo_ratio are of copies with a wrong temperature in the sampler), and
-logs that verl 0.9.1's own metric and logger functions wrote.
+100 under a value clip of 0.2, …; ppo_bare_form is of Qwen2.5-Coder-0.5B on GSM8K; ppo_mismatch and ppo_ratio are of
+copies with a wrong temperature in the sampler), and logs that verl 0.9.1's own metric and logger functions wrote.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOGS = {  # verdict, causes: logs
     ("did not learn", "limit_too_short"): "grpo_truncated verl_truncated.jsonl",
     ("broken", "updates_too_large"): "ppo_lr_high ppo_entropy grpo_lr_high",
     ("broken", "overflow"): "ppo_nan",
-    ("broken", "part_bought"): "ppo_format grpo_hack",
+    ("broken", "part_bought"): "ppo_format grpo_hack ppo_bare_form",
     ("broken", "sampler_mismatch"): "ppo_mismatch ppo_ratio verl_mismatch.jsonl verl_ratio.log",
 }
 MATERIAL = {name: said for said, names in LOGS.items() for name in names.split()}
@@ -1082,7 +1082,7 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
     run = str(write_run(tmp_path / "run", rows_of("ppo_healthy")))
-    missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x", "--rescore")
+    missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x",)
     for words in (*missing, "--samples odd.jsonl", *removed):
         with contextlib.suppress(SystemExit):
             assert diagnose.main([run, *words.split()]) == 2
@@ -1279,3 +1279,36 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
     assert diagnose.main([str(log), "--columns", "reward=avg_retur"]) == 2
     assert "try reward=avg_return" in capsys.readouterr().err
     assert diagnose.main([str(log)]) in (2, 3) and "--columns reward=avg_return" in "".join(capsys.readouterr())
+
+
+REWARDS = {  # what --rescore shows of a reward that the log cannot tell
+    "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
+    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
+    "noisy_reward": "import random\n    return [random.random() for c in completions]",
+    "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cause", REWARDS)
+def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
+    text = f"def correct(completions, answer):\n    print(completions * 20)\n    {REWARDS[cause]}\n"
+    run = write_sampled(tmp_path / "run", lambda *_: 0.0, text)
+    diagnose.main([str(run), "--json", "--rescore"])
+    first = json.loads(capsys.readouterr().out)["causes"][0]
+    assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
+    assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2
+    assert "expected a function of" in capsys.readouterr().err
+
+
+def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):
+    rows = [{"step": n, "reward/mean": 0.3 + 0.01 * n, "reward/std": 0.3, "policy/loss": 0.0} for n in range(1, 31)]
+    run = write_run(tmp_path / "run", rows, {"batch_size": 8, "group_size": 4})
+    second = [1.0 if step < 15 else 0.0 for step in range(1, 31)]
+    talks = [
+        {"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5, "turn_rewards": [0.5, second[n]]}
+        for n in range(30)
+    ]
+    write_rows(run / "samples.jsonl", talks)
+    (told,) = [cause for cause in judged(run)["causes"] if cause["cause"] == "part_dies"]
+    assert "turn 2 paid 0.933 in the first half and 0 in the second" in told["evidence"][0]["text"]

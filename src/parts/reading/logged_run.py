@@ -142,6 +142,7 @@ class LoggedRun:
     reward_source: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
+    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     @property

@@ -41,6 +41,12 @@ class Cause:
     decide_with: str = ""
     breaks: bool = False  # a run with it is broken, not only without a gain
 
+    def evidence(self, run: LoggedRun) -> Evidence | None:
+        """What --rescore saw of it, or else what its test sees."""
+        if self.name in run.trials:
+            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
+        return self.test(run)
+
 
 def cause(**more) -> Callable:
     """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""

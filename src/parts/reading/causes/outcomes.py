@@ -81,13 +81,17 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    first, last = run.ends("length")
+    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # the form alone is left
+    hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
-    if (few and not rose) or (better and not worse and (judged or not unfinished)):
+    if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
+    facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
@@ -99,7 +103,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
     # the answers got no better, and no worse; while the other part still rises they may follow it
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
@@ -107,6 +111,21 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         return None
     since = run.onset("score") if run.series.get("score") else None
     return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
+
+
+def dying_turn(run: LoggedRun) -> Evidence | None:
+    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
+    steps = sorted({step for step, _ in rows})
+    for turn in range(1, 4) if len(steps) > 1 else ():
+        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
+        half = steps[len(steps) // 2]
+        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
+        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
+            before, after = statistics.fmean(early), statistics.fmean(late)
+            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
+    return None
 
 
 def is_penalty(run: LoggedRun, name: str) -> bool:
@@ -126,7 +145,7 @@ def is_penalty(run: LoggedRun, name: str) -> bool:
     breaks=True,
 )
 def part_dies(run: LoggedRun) -> Evidence | None:
-    """One part of the reward dies while the whole rises."""
+    """One part of the reward, or one turn, dies while the whole rises."""
     correct = run.answer_part()[0]
     if run.trend("score") < 0:
         return None
@@ -137,7 +156,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
             step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
-    return None
+    return dying_turn(run)
 
 
 @cause(

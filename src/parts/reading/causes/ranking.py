@@ -59,7 +59,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:

@@ -1,43 +1,4 @@
-#!/usr/bin/env python3
-# /// script
-# requires-python = ">=3.11"
-# dependencies = ["pyarrow", "pyyaml"]
-# ///
-"""Read the logs of an RL run and name the root cause: evidence, what it explains, what to change, source.
-
-A RUN_OR_FILE is one of
-
-    ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
-    templates/*.py and copies     the same, with settings.json instead of config.json
-    TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
-    verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
-    ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
-    others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns names others
-
-The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
-or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
-their own. With two causes, a command tells them apart. Settings, samples and the reward's source are read from files
-beside the log, or from those that flags name; code of the run is never run. The last lines say what was read and what
-else would decide.
-
-Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only if noise of
-the same scatter and persistence would rarely produce them, even in the best of many stretches: each cause appears in
-at most 1 % of simulated logs of flat noise (benchmarks/false_alarms.py). A cause names the source of its thresholds, or
-says "our heuristic". benchmarks/README.md says how often the cause is right.
-
-    groups without signal, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
-
-Deliberately left out: curves (scripts/report.py draws them), trackers' own files (wandb, tensorboard), crashes and
-out-of-memory errors, which references/troubleshooting.md covers, and judging whether a final score is a good one.
-
-    python scripts/diagnose.py runs/first
-    python scripts/diagnose.py verl_console.log --group_size 8 --json
-    python scripts/diagnose.py runs/first --reward my_rewards.py:correct --data train.jsonl
-    python scripts/diagnose.py mine.log --columns reward=avg_return kl=kl_to_ref step=it
-
-Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too short or no verdict; of several
-runs 2, then 1, then 3.
-"""
+"""The command line: runs one after the other, their verdicts as text or JSON."""
 
 import argparse
 import json
@@ -49,10 +10,10 @@ from parts.reading.causes.ranking import LEARNED, OPEN, TOO_SHORT, diagnose
 from parts.reading.log_reading import FIGURES
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_folder import load_run
+from programs.diagnose.rescoring import rescore
 
 SHOWN_TEXT = 160  # characters of a sample that is shown
 REMOVED = {
-    "rescore": "scripts/reward_preflight.py --reward FILE.py:function --data DATA, which runs the reward",
     "plot": "scripts/report.py, which draws all curves with the evidence marked",
     "overwrite": "scripts/report.py",
 }
@@ -73,9 +34,11 @@ def command_line() -> argparse.ArgumentParser:
         ("settings", "file with the run's settings: YAML, JSON, a shell or a Python script, which is not run"),
         ("samples", "file with the run's samples: JSONL, CSV or parquet with prompt, completion, score"),
         ("data", "training data, for gold answers by prompt: JSONL, JSON, CSV or parquet"),
-        ("reward", "FILE.py:function of the reward, which is read and not run"),
+        ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
         parser.add_argument(f"--{name}", default="", metavar="FILE", help=f"{text} (default: beside the log)")
+    text = "run the reward in the sandbox on logged samples, gold and nonsense (default: run no code)"
+    parser.add_argument("--rescore", action="store_true", help=text)
     return parser
 
 
@@ -131,6 +94,8 @@ def main(argv: list[str] | None = None) -> int:
     for source in args.runs:
         try:
             run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
+            if args.rescore:
+                rescore(run, args.reward, args.data)
             reports.append(diagnose(run))
             if not args.json:
                 tell("\n" * (len(reports) > 1), end="")

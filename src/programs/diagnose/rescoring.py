@@ -1,0 +1,101 @@
+"""--rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, alone, in another order."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.file_text import file_text
+from parts.foundation.messages import UserError, need
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_folder import data_rows, file_near, named_rewards
+
+TRIAL = file_text("files/reward_trial.py")
+SANDBOX = BUNDLE / "scripts" / "sandbox.py"
+TRIED = 12  # samples of a trial; the sandbox shows some 200 characters of what is printed
+NONSENSE = "zxqv nothing of this kind"
+GOLD_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
+
+
+def with_text(row: dict, text: str) -> dict:
+    """A row whose completion is another text."""
+    chat = isinstance(row["prompt"], list)
+    return row | {"text": text, "completion": [{"role": "assistant", "content": text}] if chat else text}
+
+
+def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
+    """Logged samples of distinct prompts and texts, with their columns and those of the data by prompt."""
+    samples, rows = [sample for sample in run.samples if isinstance(sample.get("completion"), (str, list))], {}
+    for text, sample in zip(run.texts, samples, strict=True):
+        known = columns.get(text.prompt, {}) | sample | (sample.get("columns") or {})
+        row = {"prompt": sample.get("prompt"), "gold": text.gold, "columns": known}
+        rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
+    return list(rows.values())[:TRIED]
+
+
+def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
+    """The scores that each trial prints, run by scripts/sandbox.py."""
+    need(SANDBOX.is_file(), f"got --rescore without {SANDBOX}, which confines the reward; expected it there")
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        tests = [{"input": json.dumps(trial, default=str), "output": "?"} for trial in trials]
+        file.write(json.dumps({"completion": code, "tests": tests}) + "\n")
+        file.flush()
+        command = [sys.executable, str(SANDBOX), "--data", file.name, "--timeout_s", "20", "--memory_mb", "2048"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        details = [result["detail"] for result in json.loads(done.stdout)["results"]]
+    except (ValueError, KeyError):
+        raise UserError(f"got --rescore, and the sandbox did not run: {done.stderr.strip()[-300:]}") from None
+    found = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
+    for match, detail in zip(found, details, strict=True):
+        need(match, f"got --rescore, and the reward failed in the sandbox: {detail[-300:]}")
+    return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
+
+
+def rescore(run: LoggedRun, spec: str, data: str) -> None:
+    """Put what the trials say into `run.trials`; `spec` is FILE.py:function, or "" for that of the run's settings.
+
+    Raises UserError without a reward or samples, or where the reward fails.
+    """
+    folder = Path(run.path).parent
+    file, name = next(iter(named_rewards(spec, run)), ("", ""))
+    path = file_near(file, folder)
+    got = f"got --rescore with {file or 'no file of the reward'}"
+    need(path, f"{got}; expected the reward's file; try --reward FILE.py:function")
+    text = path.read_text(encoding="utf-8")
+    known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
+    need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
+    rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
+    need(rows, "got --rescore and no samples; expected samples.jsonl beside the log, or --samples FILE")
+    golds = [row for row in rows if row["gold"] is not None]
+    trials = {"logged": [rows], "twice": [rows, rows], "alone": [[row] for row in rows], "reversed": [rows[::-1]]}
+    trials["nonsense"] = [[with_text(row, NONSENSE) for row in rows]]
+    trials |= {form: [[with_text(row, form.format(row["gold"])) for row in golds]] for form in GOLD_FORMS if golds}
+    code = re.split(r"(?m)^if __name__ *== *['\"]__main__", text)[0] + "\n\n" + TRIAL
+    scores = sandbox_scores(code, [{"function": name, "calls": calls} for calls in trials.values()])
+    run.trials = conclusions(dict(zip(trials, scores, strict=True)))
+
+
+def conclusions(scores: dict[str, list]) -> dict[str, str]:
+    """{cause: what was seen}."""
+    logged = scores["logged"]
+    if logged * 2 != scores["twice"]:
+        return {"noisy_reward": "the same samples scored differently when scored twice"}
+    if logged != scores["alone"] or logged != scores["reversed"][::-1]:
+        return {"gold_mismatch": "samples score differently alone, in a batch or in another order of it"}
+    forms = zip(*(scores[form] for form in GOLD_FORMS if form in scores), strict=True)
+    paid = [[x for x in values if x is not None] for values in forms]
+    gold, least = ([end(values) for values in paid if values] for end in (max, min))  # best and worst form of each
+    nonsense = [x for x in scores["nonsense"] if x is not None]
+    if not gold or not nonsense:
+        return {}
+    if len({*gold, *nonsense, *logged} - {None}) == 1:
+        return {"constant_reward": f"gold answers, nonsense and logged samples all score {gold[0]:.4g}"}
+    if max(gold) <= min(nonsense) and max(least) < min(nonsense):  # forms that it does not read score as nonsense does
+        return {"inverted_reward": f"gold answers score as low as {min(least):.4g}, nonsense {min(nonsense):.4g}"}
+    if abs(sum(gold) / len(gold) - sum(nonsense) / len(nonsense)) < 1e-9:
+        return {"reward_ignores_answer": f"gold answers and nonsense both score {gold[0]:.4g} in the mean"}
+    return {}
