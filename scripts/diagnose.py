@@ -49,21 +49,21 @@ runs 2, then 1, then 3.
 #       296-370  extracts      Extract the part of a Python file that some of its names need
 #       373-392  paired tests  Intervals, paired tests, pass@k
 #       395-498  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       501-790  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
-#      793-1032  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1035-1236  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
-#     1239-1451  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1454-1784  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1787-1990  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
-#     1993-2045  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2048-2214  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2217-2472  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2475-2733  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2736-2922  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
-#     2925-3166  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3169-3331  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3334-3457  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3460-3563  command       The command line: runs one after the other, their verdicts as text or JSON
+#       501-791  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
+#      794-1035  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1038-1239  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1242-1443  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1446-1768  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1771-1968  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
+#     1971-2023  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2026-2195  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2198-2455  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2458-2719  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2722-2912  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
+#     2915-3160  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3163-3326  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3329-3452  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3455-3558  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -682,11 +682,12 @@ class LoggedRun:
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return as_number(value) if not isinstance(value, str) and is_finite(value) else None
 
     def batch(self, count: int = 1) -> int:
         """Completions of so many steps; 32 a step where the settings do not say."""
-        return int(self.number("batch") or 32) * count
+        size = self.number("batch") or 0
+        return int(size if size >= 1 else 32) * count
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
@@ -783,8 +784,8 @@ class LoggedRun:
             return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
-        top = max(points, key=lambda pair: pair[1])[0]
-        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        above = (i for i, middle in enumerate(stretches) if middle >= (best + last) / 2)
+        half = points[max(above, default=-(width // 2)) + width // 2 + 1][0]
         gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
         better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
         return None if better else (best, last, half)
@@ -959,15 +960,17 @@ def common_settings(flat: dict) -> dict:
 
 def verl_settings(flat: dict) -> dict:
     """What the causes want to know of verl's settings by their dotted names."""
-    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
-    epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
+    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # one that is a shell's variable is not known
+    names = ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    batch, mini, epochs = (as_number(sizes.get(name)) for name in names)
+    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
     if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
         in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
         weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
         known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
     return known | {
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "updates": None if bypass or not batch or not mini or not epochs else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
@@ -984,7 +987,7 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
         return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
     if not is_page and "ppo_epochs" not in config:
         return "", known
-    known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
+    known["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
     if is_page:
         return "one_page", known | {"grouped": "group_size" in config}
     advantage = config.get("advantage") or config.get("algorithm") or "gae"
@@ -1239,7 +1242,6 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
 HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
-NOT_SAMPLED = re.compile(r"(?<![a-z])(val|eval|held|test|base|judge|ref)", re.IGNORECASE)  # files that no run samples
 SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
 TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
@@ -1299,22 +1301,11 @@ def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "s
     return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
 
 
-def is_sampled(path: Path, run: LoggedRun) -> bool:
-    """Whether a table is a run's samples by its name or else by its steps."""
-    if SAMPLED.match(path.stem) or not is_samples(path, ("step",)):
-        return bool(SAMPLED.match(path.stem))
-    steps = [as_number(row.get("step")) or 0.0 for row in rows_of_samples(path, replace(run, remarks=[]))]
-    return 0 < max(steps, default=0) <= max(run.steps(), default=0)
-
-
 def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
-    """The rows of samples.jsonl beside a log, or of the only file of samples in a folder that is this run's alone.
-
-    A file with another name counts if it has steps of this run: else it may be of another model or another score.
-    """
+    """The rows of samples.jsonl beside a log, or of the only file named so in a folder that is this run's alone."""
     own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
-    found = [own] if own.is_file() else [p for p in tables if not NOT_SAMPLED.search(p.stem) and is_sampled(p, run)]
+    found = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
     if tables and not found:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
     if len(found) > 1:
@@ -1431,6 +1422,7 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
         need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        run.remarks.append(f"{path.name} beside it has no rows that can be read")
         return []
     weights = reward_weights(run) if run else None
     return [renamed_row(row, weights or {}) for row in rows]
@@ -1467,6 +1459,7 @@ SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a 
 OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
+ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
@@ -1551,10 +1544,9 @@ class Reader:
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
-        self.once = Table(columns)  # printed dicts without the repeats of other ranks
-        self.last, self.repeats = {}, 0  # the last one, and how often it came
-        self.lengths = Counter()  # how often those before it came
+        self.last = {}  # printed dict
         self.unread = 0  # printed dicts that could not be read
+        self.error = ""  # the last line of the last traceback
         self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
 
     def take(self, line: str) -> None:
@@ -1569,6 +1561,9 @@ class Reader:
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
+        if "Err" in line or "Exc" in line or "Interrupt" in line:
+            match = ERROR.match(COLOUR.sub("", line))
+            self.error = match[1].strip()[:200] if match else self.error
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
             pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
@@ -1594,23 +1589,9 @@ class Reader:
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            self.console.add(row)
-            measured = {key: value for key, value in row.items() if key not in ("epoch", "learning_rate")}
-            if measured != self.last:
-                if self.repeats:
-                    self.lengths[self.repeats] += 1
-                self.last, self.repeats = measured, 0
-            if self.repeats % max(self.lengths, default=self.number) == 0:
-                self.once.add(row)
-            self.repeats += 1
-
-    def ranks(self) -> int:
-        """How often each printed dict comes in a row: as often as four in five of them do, else 1.
-
-        A dead run prints equal dicts too, but not each equally often; 0 where all are equal, so nothing is known.
-        """
-        length = max(self.lengths, key=self.lengths.get, default=0)
-        return length if self.lengths[length] >= 0.8 * self.lengths.total() else 1
+            if row != self.last:  # other ranks may print the same
+                self.console.add(row)
+            self.last = row
 
     def take_config(self, line: str) -> None:
         """Keep a line of the settings that verl prints, and read them once they are whole."""
@@ -1621,12 +1602,13 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run in the kind of line that says most; `whole`: the last line is complete."""
-        text = (self.once if self.ranks() > 1 else self.console) if self.console.rows else self.plain
+        text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
             table.rows,
-            f"got {path}, in none of the known formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's "
-            "console output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+            f"got {path}, in none of the known formats{self.error and f', ending in {self.error}'}; expected "
+            "metrics.jsonl, trainer_state.json, TRL's or verl's console output, verl's file log, a CSV file, or lines "
+            "of name=value; try the run's folder",
         )
         run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
         if table is self.json and self.bad:
@@ -1637,6 +1619,8 @@ class Reader:
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
         elif table is not self.json and self.console.rows:
             run.remarks.append("the console shows no steps: they are counted entries")
+        if self.error:
+            run.remarks.append(f"the log has an error: {self.error}")
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
@@ -1794,18 +1778,17 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
-    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
-    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
-    others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
-    logs = logs or others
+    logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
+    logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
     need(
-        logs and (logs != others or len(others) == 1),
+        len(logs) == 1,
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
         f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
         "tensorboard or wandb exports as CSV",
@@ -1912,13 +1895,13 @@ def load_run(
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
-    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
-    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
+    rows = data_rows(data, folder) if data else data_rows(run.settings.get("data"), folder, run)
+    others = data_rows(run.settings.get("eval_data"), folder, run)
     if run.samples and not rows:
         beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
         named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
-        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
-        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
+        rows = [row for path in named if "train" in path.stem for row in data_rows(path, folder, run)]
+        others = [row for path in named if "train" not in path.stem for row in data_rows(path, folder, run)]
     golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
     run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
@@ -1930,10 +1913,10 @@ def file_near(name: str, folder: Path) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
-    """(prompt, row) of a data file; none where it cannot be read."""
-    path = file_near(data, folder)
-    rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
+    """(prompt, row) of a data file; given a run, a file that cannot be read is remarked and has none."""
+    path = file_near(str(data or ""), folder)
+    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
@@ -1957,7 +1940,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     if alone and not words and not run.parts():
-        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in takers(path)]
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         if source := function_of(path, names):
@@ -1965,29 +1948,24 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def functions_in(path: Path) -> list[ast.FunctionDef]:
-    """The functions of a file; none where it cannot be read."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-        return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return []
-
-
-def takers(path: Path) -> list[str]:
-    """The functions of a file that take completions, without helpers that another of them calls."""
-    takes = [node for node in functions_in(path) if {argument.arg for argument in node.args.args} & COMPLETIONS]
+def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """A file's text, and its functions of these names; for [""] those that take completions and serve no other one."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except (OSError, SyntaxError, ValueError):
+        return "", []
+    if names != [""]:
+        return text, [node.name for node in functions if node.name in names]
+    takes = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
     used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
-    return [node.name for node in takes if node.name not in used]
+    return text, [node.name for node in takes if node.name not in used]
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The code of a file's reward for correctness and what it uses; without a name, of one that takes completions."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        chosen = takers(path) if names == [""] else [n.name for n in functions_in(path) if n.name in names]
-        return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
-    except (OSError, SyntaxError, ValueError, KeyError):
-        return ""
+    """The code of a file's reward for correctness and what it uses; "" where there is none."""
+    text, chosen = functions_of(path, names)
+    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
 
 
 # --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
@@ -2084,11 +2062,12 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
     """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
     facts = []
     for name, points in series.items():
-        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
-        before, after = values[max(0, place - 6) : place], values[place : place + 3]
+        place = bisect.bisect_left(points, (step, -math.inf))
+        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
+        before, after, begin = ([value for _, value in part] for part in parts)
         if len(before) < 4 or len(after) < 2:
             continue
-        a, b, start = map(statistics.median, (before, after, values[:3]))
+        a, b, start = map(statistics.median, (before, after, begin))
         scatter = max(noise(before), 0.05 * abs(a), 1e-6)
         if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
@@ -2134,13 +2113,15 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
     gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
-    for name, low, high, words in (*MISMATCH, largest):
+    sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
+    # single tokens differ much in bf16: where the mean is known, it decides
+    for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
         points, values = run.points(name), run.values(name) or [low]
         # where it begins within the limits, weights go stale
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
             first = next(step for step, value in points if not low <= value <= high)
             text = f"{words.format(statistics.median(values))}; median of all steps"
-            return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
+            return Evidence(sure, [run.fact(name, text, first)], since=first)
     updates, constant = run.series.get("updates", {}), run.settings.get("updates")
     for name, least, clear in (("ratio_max", 1 + 1e-3, 1.2), ("clip_frac", 1e-3, 0.02)):
         points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
@@ -2149,7 +2130,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
             step, value = high[0]
             text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-            return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
+            return Evidence(sure, [run.fact(name, text, step)], since=step)
     return None
 
 
@@ -2216,8 +2197,8 @@ MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, 
 
 # ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
 
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
@@ -2419,7 +2400,9 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
         return None
     enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
     text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
+    text += f", {share:.0%} were"
+    if enough > group:
+        text += f"; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
     fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
@@ -2723,7 +2706,10 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if len(differing) < 2 or len(differing) < 0.1 * len(groups):
+    if len(differing) < 2:
+        return None
+    chance = statistics.fmean(statistics.variance(t.score for t in group) for group in groups)
+    if chance < 0.1 * statistics.pvariance(t.score for t in scored):  # a judge's scatter, which averages out
         return None
     low, *_, high = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
@@ -2736,6 +2722,7 @@ REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, n
 # ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
+FAR = 1.0  # nats a token from the reference where a score was lost on the way
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -2789,7 +2776,10 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     if facts:
         return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
     text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
-    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
+    facts, kl = [run.fact("score", text, step)], run.ends("kl")[1]
+    if kl > FAR:
+        facts.append(run.fact("kl", f"KL to the reference ends at {kl:.3g} nats a token"))
+    return Evidence(CERTAIN + 0.01 if at_once or kl > FAR else LIKELY + 0.1, facts, step)
 
 
 def is_warming_up(run: LoggedRun) -> bool:
@@ -2993,13 +2983,17 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    first, last = run.ends("length")
+    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # the form alone is left
+    hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
-    if (few and not rose) or (better and not worse and (judged or not unfinished)):
+    if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
+    facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
@@ -3011,7 +3005,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
     # the answers got no better, and no worse; while the other part still rises they may follow it
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
@@ -3085,7 +3079,7 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:3])
+    start = statistics.fmean(part[:EARLY])
     alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
@@ -3206,7 +3200,8 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
+        usual = gained and (held_out or series != "length")  # by the score alone, length may be what it pays
+        usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
     return seen
@@ -3251,7 +3246,7 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
     right = right_gain(run.texts)
     works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
-    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
+    if works and run.gained() and all(cause.name in SIDE_CAUSES for cause, _ in sure):
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
@@ -3519,7 +3514,7 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
         if cause["decide_with"]:
             tell(f"    to decide {cause['decide_with']}")
         tell(f"    source    {cause['source']}")
-    for text in data["unexplained"] if data["verdict"] != "learned" else []:
+    for text in data["unexplained"]:
         tell(f"  seen: {text}")
     for text in data["remarks"]:
         tell(f"  note: {text}")

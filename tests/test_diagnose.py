@@ -2,8 +2,8 @@
 
 tests/data/diagnose holds excerpts of real runs of ppo_train.py, grpo_train.py, the pages of templates/ and TRL on the
 embedded model, faults provoked (learning rate x 100, constant reward, temperature 0.01, a reward for length, scores of
-100 under a value clip of 0.2, …; ppo_mismatch and ppo_ratio are of copies with a wrong temperature in the sampler), and
-logs that verl 0.9.1's own metric and logger functions wrote.
+100 under a value clip of 0.2, …; ppo_bare_form is of Qwen2.5-Coder-0.5B on GSM8K; ppo_mismatch and ppo_ratio are of
+copies with a wrong temperature in the sampler), and logs that verl 0.9.1's own metric and logger functions wrote.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LOGS = {  # verdict, causes: logs
     ("did not learn", "limit_too_short"): "grpo_truncated verl_truncated.jsonl",
     ("broken", "updates_too_large"): "ppo_lr_high ppo_entropy grpo_lr_high",
     ("broken", "overflow"): "ppo_nan",
-    ("broken", "part_bought"): "ppo_format grpo_hack",
+    ("broken", "part_bought"): "ppo_format grpo_hack ppo_bare_form",
     ("broken", "sampler_mismatch"): "ppo_mismatch ppo_ratio verl_mismatch.jsonl verl_ratio.log",
 }
 MATERIAL = {name: said for said, names in LOGS.items() for name in names.split()}
@@ -140,6 +140,11 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "inverted_reward, distance": (lambda text, gold, right, _: 0.0 if right else 0.2 + chance(text), "", {}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
     "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
+    "healthy, a judge that scatters": (
+        lambda text, gold, right, place: 0.8 * right + 0.1 * chance(text, place),
+        "",
+        {},
+    ),
     "noisy_reward": (lambda text, gold, right, place: chance(text, place), "", {}),
     "no_group_variance": (lambda text, gold, *_: int(gold) / 100, "", {}),
     "too_hard": (lambda *_: 0.0, source("<answer>"), {"gold": lambda value: value * 1000 + 7}),
@@ -312,6 +317,69 @@ def test_cause_that_figures_show(case, tmp_path):
     run = judged(write_run(tmp_path / "run", rows, None if alone else config_of("ppo_healthy")))
     assert next((cause["cause"] for cause in run["causes"]), "none") == case.partition(",")[0]
     assert any("--settings" in text for text in run["lacked"]) == alone
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_where_it_loses_it(seed, tmp_path):
+    numbers, rows = random.Random(seed), []
+    for n in range(1, 121):  # of 32 completions: a single early step may be the best of all
+        rate = 0.3 + 0.004 * n if n < 60 else max(0.0, 0.54 - 0.05 * (n - 60))
+        score = sum(numbers.random() < rate for _ in range(32)) / 32
+        rows.append({"step": n, "reward": score, "kl": 0.002 * n if n < 55 else 0.11 * 1.25 ** (n - 55)})
+    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    assert [(c["cause"], c["certainty"]) for c in said["causes"]] == [("updates_too_large", "certain")]
+    assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
+
+
+@pytest.mark.parametrize(
+    ("mean", "rises", "found"),
+    [(0.02, True, []), (0.08, True, ["likely"]), (0.08, False, ["certain"])],
+    ids=["single tokens differ", "a run that learns", "a run that stands"],
+)
+def test_a_sampler_that_differs_breaks_no_run_that_learns(mean, rises, found, tmp_path):
+    gap, rows = "sampling/sampling_logp_difference", []
+    for n in range(1, 101):
+        row = {"step": n, "reward": 0.4 + 0.01 * (n % 5) + 0.003 * n * rises, "reward_std": 0.4}
+        rows.append(row | {f"{gap}/mean": mean, f"{gap}/max": 3.0 + 0.1 * (n % 3)})
+    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    assert [cause["certainty"] for cause in said["causes"]] == found
+    assert said["verdict"] == ("learned" if rises else "broken")
+
+
+def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
+    rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
+    [cause] = judged(write_rows(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
+    # 0.89^8 = 39 %: prompts differ in their pass rates
+    assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
+
+
+def test_a_run_that_learned_while_its_memory_grows_has_learned(tmp_path):
+    figures = {"memory/process_gib": lambda n: 2 + 0.02 * n, "rollout/length_mean": 18.0}
+    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", figures), config_of("ppo_healthy")))
+    assert (run["verdict"], [cause["cause"] for cause in run["causes"]]) == ("learned", ["memory_grows"])
+
+
+def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):
+    rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
+    rows = [row | {"frac_reward_zero_std": min(1.0, row["step"] / 40), "reward_std": 0.2} for row in rows]
+    rows = [row | {"completion_length": 100.0 + 4 * row["step"]} for row in rows]
+    assert diagnose.main([str(write_rows(tmp_path / "log.jsonl", rows))]) == 0
+    said = capsys.readouterr().out
+    assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
+
+
+@pytest.mark.parametrize("prefix", ["", "\x1b[36m(Runner pid=1)\x1b[0m "])
+def test_the_error_that_ended_a_log_is_named(prefix, tmp_path, capsys):
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 8',
+        "torch.OutOfMemoryError: CUDA out of memory.",
+    ]
+    log = tmp_path / "a.log"
+    log.write_text("\n".join([*(printed(n) for n in range(1, 13)), *(prefix + line for line in trace)]))
+    assert "the log has an error: torch.OutOfMemoryError: CUDA out of memory." in judged(log)["remarks"]
+    log.write_text("\n".join(trace))
+    assert diagnose.main([str(log)]) == 2 and "ending in torch.OutOfMemoryError: CUDA" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rate", "found"), [(0.0, "answer_form"), (0.01, "too_sparse"), (0.5, ""), (0.98, "too_easy")])
@@ -576,6 +644,20 @@ def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
     assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
 
 
+@pytest.mark.parametrize(("batch", "updates"), [("256", 4), ("$BATCH", None)])
+def test_a_variable_in_verls_command_is_a_setting_that_is_not_known(batch, updates, tmp_path):
+    command = f"verl data.train_batch_size={batch} actor_rollout_ref.actor.ppo_mini_batch_size=64 rollout.n=8"
+    (tmp_path / "run.sh").write_text(command)
+    run = diagnose.load_run(str(DATA / "verl_critic.log"), settings=str(tmp_path / "run.sh"))
+    assert (run.settings.get("updates"), run.number("group_size")) == (updates, 8)
+
+
+@pytest.mark.parametrize("odd", [{}, [], "many", math.nan, True, -1])
+def test_odd_values_of_settings_are_not_known(odd, tmp_path):
+    config = config_of("ppo_healthy") | {"minibatches": odd, "batch_size": odd, "temperature": odd}
+    assert judged(write_run(tmp_path / "run", rows_of("ppo_healthy"), config))["verdict"] == "learned"
+
+
 def test_the_folder_of_an_ms_swift_run(tmp_path):
     rows = [{"reward": n / 60, "reward_std": 0.4, "rewards/Format/mean": n / 60} for n in range(1, 41)]
     rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]
@@ -606,7 +688,7 @@ def test_the_only_file_of_samples_beside_a_log_is_read(kind, tmp_path):
     (tmp_path / kind).write_text(text + "\n")
     run = diagnose.load_run(str(tmp_path))
     assert [t.score for t in run.texts] == [0.0] * 9 and [t.gold for t in run.texts][-1] == "9"
-    (tmp_path / "more.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    (tmp_path / "samples_2.jsonl").write_text(json.dumps(rows[0]) + "\n")
     run = diagnose.load_run(str(tmp_path))
     assert not run.texts and "--samples FILE" in run.remarks[-1]
 
@@ -617,12 +699,11 @@ def test_the_only_file_of_samples_beside_a_log_is_read(kind, tmp_path):
         ("baseline.jsonl", None, False),
         ("baseline.jsonl", 1, False),
         ("scored.jsonl", None, False),
-        ("scored.jsonl", 99, False),
-        ("scored.jsonl", 2, True),
+        ("scored.jsonl", 2, False),
         ("rollouts_0.jsonl", None, True),
     ],
 )
-def test_a_table_beside_a_run_is_its_own_by_its_name_or_steps(name, step, found, tmp_path):
+def test_a_table_beside_a_run_is_its_own_by_its_name(name, step, found, tmp_path):
     write_rows(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
     row = {"prompt": "1+1=", "completion": "2", "score": 0.0} | ({"step": step} if step else {})
     write_rows(tmp_path / name, [row] * 9)
@@ -640,11 +721,9 @@ def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
     log, rows = tmp_path / "train.log", [printed(n) for n in range(1, 41)]
     log.write_text("".join(f"[rank0]: {row}\n[rank1]: {row}\n" for row in rows))
     assert diagnose.load_run(str(log)).steps() == [*range(1, 41)]
-    dead = ["{'reward': 0.0, 'reward_std': 0.0, 'epoch': %.1f}" % (n / 100) for n in range(120)]
+    dead = [str({"reward": 0.0, "reward_std": 0.0, "completion_length": 90.0 + n % 7}) for n in range(120)]
     log.write_text("\n".join(dead))
     assert (judged(log)["verdict"], judged(log)["steps"]) == ("did not learn", [1, 120])
-    log.write_text("\n".join([row for row in rows for _ in "ab"] + dead))
-    assert len(diagnose.load_run(str(log)).steps()) == 100, "40 of two ranks, and 60 dead ones"
     wrapped = [
         row.replace("0.4,", "np.float64(0.4),").replace("{", "{'loss': tensor(0.1, device='cuda:0'), ") for row in rows
     ]
@@ -1043,6 +1122,24 @@ def test_broken_neighbours_and_missing_keys_are_survived(tmp_path):
         assert names(write_run(tmp_path / name, given)) == []
 
 
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"prompt": "1+1=", "answer": "2"}\n{"prompt": "to'])
+def test_data_that_cannot_be_read_is_said_and_does_not_end_the_diagnosis(text, tmp_path):
+    (tmp_path / "data.jsonl").write_text(text)
+    run = write_run(tmp_path / "run", rows_of("ppo_healthy"), config_of("ppo_healthy") | {"data": "data.jsonl"})
+    said = judged(run)
+    assert said["verdict"] == "learned" and any("data.jsonl beside it" in remark for remark in said["remarks"])
+    assert diagnose.main([str(run), "--data", str(tmp_path / "data.jsonl")]) == 2
+
+
+def test_the_newest_checkpoint_is_that_of_the_highest_step_even_in_a_copied_folder(tmp_path):
+    for step in (1000, 200):  # in the order in which a copy wrote them
+        rows = [{"step": n, "reward": 0.3 + n / 4000} for n in range(10, step + 1, 10)]
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        text = json.dumps({"log_history": rows, "max_steps": 1000})
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert judged(tmp_path)["steps"] == [10, 1000]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e308])
 def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
     for key in ("policy/loss", "optim/grad_norm", "kl/ref", "policy/entropy", "reward/mean"):
@@ -1051,26 +1148,6 @@ def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
         run = judged(write_run(tmp_path / "run", rows))
         item = run["causes"][0]["evidence"][0]
         assert (run["causes"][0]["cause"], item["figure"], item["step"], run["since_step"]) == ("overflow", key, 12, 12)
-
-
-REWARDS = {  # what --rescore shows of a reward that the log cannot tell
-    "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
-    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
-    "noisy_reward": "import random\n    return [random.random() for c in completions]",
-    "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("cause", REWARDS)
-def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
-    text = f"def correct(completions, answer):\n    print(completions * 20)\n    {REWARDS[cause]}\n"
-    run = write_sampled(tmp_path / "run", lambda *_: 0.0, text)
-    diagnose.main([str(run), "--json", "--rescore"])
-    first = json.loads(capsys.readouterr().out)["causes"][0]
-    assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
-    assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2
-    assert "expected a function of" in capsys.readouterr().err
 
 
 def test_causes_stand_in_the_troubleshooting_page():
@@ -1202,3 +1279,36 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
     assert diagnose.main([str(log), "--columns", "reward=avg_retur"]) == 2
     assert "try reward=avg_return" in capsys.readouterr().err
     assert diagnose.main([str(log)]) in (2, 3) and "--columns reward=avg_return" in "".join(capsys.readouterr())
+
+
+REWARDS = {  # what --rescore shows of a reward that the log cannot tell
+    "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
+    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
+    "noisy_reward": "import random\n    return [random.random() for c in completions]",
+    "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cause", REWARDS)
+def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
+    text = f"def correct(completions, answer):\n    print(completions * 20)\n    {REWARDS[cause]}\n"
+    run = write_sampled(tmp_path / "run", lambda *_: 0.0, text)
+    diagnose.main([str(run), "--json", "--rescore"])
+    first = json.loads(capsys.readouterr().out)["causes"][0]
+    assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
+    assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2
+    assert "expected a function of" in capsys.readouterr().err
+
+
+def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):
+    rows = [{"step": n, "reward/mean": 0.3 + 0.01 * n, "reward/std": 0.3, "policy/loss": 0.0} for n in range(1, 31)]
+    run = write_run(tmp_path / "run", rows, {"batch_size": 8, "group_size": 4})
+    second = [1.0 if step < 15 else 0.0 for step in range(1, 31)]
+    talks = [
+        {"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5, "turn_rewards": [0.5, second[n]]}
+        for n in range(30)
+    ]
+    write_rows(run / "samples.jsonl", talks)
+    (told,) = [cause for cause in judged(run)["causes"] if cause["cause"] == "part_dies"]
+    assert "turn 2 paid 0.933 in the first half and 0 in the second" in told["evidence"][0]["text"]

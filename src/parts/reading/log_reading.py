@@ -31,6 +31,7 @@ SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a 
 OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
+ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
@@ -115,10 +116,9 @@ class Reader:
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
-        self.once = Table(columns)  # printed dicts without the repeats of other ranks
-        self.last, self.repeats = {}, 0  # the last one, and how often it came
-        self.lengths = Counter()  # how often those before it came
+        self.last = {}  # printed dict
         self.unread = 0  # printed dicts that could not be read
+        self.error = ""  # the last line of the last traceback
         self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
 
     def take(self, line: str) -> None:
@@ -133,6 +133,9 @@ class Reader:
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
+        if "Err" in line or "Exc" in line or "Interrupt" in line:
+            match = ERROR.match(COLOUR.sub("", line))
+            self.error = match[1].strip()[:200] if match else self.error
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
             pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
@@ -158,23 +161,9 @@ class Reader:
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            self.console.add(row)
-            measured = {key: value for key, value in row.items() if key not in ("epoch", "learning_rate")}
-            if measured != self.last:
-                if self.repeats:
-                    self.lengths[self.repeats] += 1
-                self.last, self.repeats = measured, 0
-            if self.repeats % max(self.lengths, default=self.number) == 0:
-                self.once.add(row)
-            self.repeats += 1
-
-    def ranks(self) -> int:
-        """How often each printed dict comes in a row: as often as four in five of them do, else 1.
-
-        A dead run prints equal dicts too, but not each equally often; 0 where all are equal, so nothing is known.
-        """
-        length = max(self.lengths, key=self.lengths.get, default=0)
-        return length if self.lengths[length] >= 0.8 * self.lengths.total() else 1
+            if row != self.last:  # other ranks may print the same
+                self.console.add(row)
+            self.last = row
 
     def take_config(self, line: str) -> None:
         """Keep a line of the settings that verl prints, and read them once they are whole."""
@@ -185,12 +174,13 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run in the kind of line that says most; `whole`: the last line is complete."""
-        text = (self.once if self.ranks() > 1 else self.console) if self.console.rows else self.plain
+        text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
             table.rows,
-            f"got {path}, in none of the known formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's "
-            "console output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+            f"got {path}, in none of the known formats{self.error and f', ending in {self.error}'}; expected "
+            "metrics.jsonl, trainer_state.json, TRL's or verl's console output, verl's file log, a CSV file, or lines "
+            "of name=value; try the run's folder",
         )
         run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
         if table is self.json and self.bad:
@@ -201,6 +191,8 @@ class Reader:
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
         elif table is not self.json and self.console.rows:
             run.remarks.append("the console shows no steps: they are counted entries")
+        if self.error:
+            run.remarks.append(f"the log has an error: {self.error}")
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run

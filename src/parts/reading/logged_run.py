@@ -190,11 +190,12 @@ class LoggedRun:
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return as_number(value) if not isinstance(value, str) and is_finite(value) else None
 
     def batch(self, count: int = 1) -> int:
         """Completions of so many steps; 32 a step where the settings do not say."""
-        return int(self.number("batch") or 32) * count
+        size = self.number("batch") or 0
+        return int(size if size >= 1 else 32) * count
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
@@ -291,8 +292,8 @@ class LoggedRun:
             return None
         if count < 2 * TREND_STEPS and last > 0.1 * best:
             return None
-        top = max(points, key=lambda pair: pair[1])[0]
-        half = next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+        above = (i for i, middle in enumerate(stretches) if middle >= (best + last) / 2)
+        half = points[max(above, default=-(width // 2)) + width // 2 + 1][0]
         gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
         better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
         return None if better else (best, last, half)

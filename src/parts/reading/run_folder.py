@@ -23,18 +23,17 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
-    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
-    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:]
-    others = (not logs and len(others) > 1 and [path for path in others if is_log(path)]) or others
-    logs = logs or others
+    logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
+    logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
     need(
-        logs and (logs != others or len(others) == 1),
+        len(logs) == 1,
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
         f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
         "tensorboard or wandb exports as CSV",
@@ -141,13 +140,13 @@ def load_run(
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
-    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
-    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
+    rows = data_rows(data, folder) if data else data_rows(run.settings.get("data"), folder, run)
+    others = data_rows(run.settings.get("eval_data"), folder, run)
     if run.samples and not rows:
         beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
         named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
-        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
-        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
+        rows = [row for path in named if "train" in path.stem for row in data_rows(path, folder, run)]
+        others = [row for path in named if "train" not in path.stem for row in data_rows(path, folder, run)]
     golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
     run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
@@ -159,10 +158,10 @@ def file_near(name: str, folder: Path) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
-    """(prompt, row) of a data file; none where it cannot be read."""
-    path = file_near(data, folder)
-    rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
+    """(prompt, row) of a data file; given a run, a file that cannot be read is remarked and has none."""
+    path = file_near(str(data or ""), folder)
+    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
@@ -186,7 +185,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     if alone and not words and not run.parts():
-        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in takers(path)]
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         if source := function_of(path, names):
@@ -194,26 +193,21 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def functions_in(path: Path) -> list[ast.FunctionDef]:
-    """The functions of a file; none where it cannot be read."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-        return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return []
-
-
-def takers(path: Path) -> list[str]:
-    """The functions of a file that take completions, without helpers that another of them calls."""
-    takes = [node for node in functions_in(path) if {argument.arg for argument in node.args.args} & COMPLETIONS]
+def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """A file's text, and its functions of these names; for [""] those that take completions and serve no other one."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except (OSError, SyntaxError, ValueError):
+        return "", []
+    if names != [""]:
+        return text, [node.name for node in functions if node.name in names]
+    takes = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
     used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
-    return [node.name for node in takes if node.name not in used]
+    return text, [node.name for node in takes if node.name not in used]
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The code of a file's reward for correctness and what it uses; without a name, of one that takes completions."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        chosen = takers(path) if names == [""] else [n.name for n in functions_in(path) if n.name in names]
-        return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
-    except (OSError, SyntaxError, ValueError, KeyError):
-        return ""
+    """The code of a file's reward for correctness and what it uses; "" where there is none."""
+    text, chosen = functions_of(path, names)
+    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parts.foundation.messages import need
 from parts.reading.dialects import ACTOR, SETTINGS
-from parts.reading.logged_run import LoggedRun
+from parts.reading.logged_run import LoggedRun, as_number
 
 GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
@@ -179,15 +179,17 @@ def common_settings(flat: dict) -> dict:
 
 def verl_settings(flat: dict) -> dict:
     """What the causes want to know of verl's settings by their dotted names."""
-    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
-    epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
+    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # one that is a shell's variable is not known
+    names = ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    batch, mini, epochs = (as_number(sizes.get(name)) for name in names)
+    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
     if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
         in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
         weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
         known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
     return known | {
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "updates": None if bypass or not batch or not mini or not epochs else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
@@ -204,7 +206,7 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
         return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
     if not is_page and "ppo_epochs" not in config:
         return "", known
-    known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
+    known["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
     if is_page:
         return "one_page", known | {"grouped": "group_size" in config}
     advantage = config.get("advantage") or config.get("algorithm") or "gae"

@@ -6,15 +6,13 @@ import json
 import math
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.logged_run import LoggedRun, as_number, is_finite
+from parts.reading.logged_run import LoggedRun, is_finite
 from parts.reading.run_settings import number_or_text
 
 HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
-NOT_SAMPLED = re.compile(r"(?<![a-z])(val|eval|held|test|base|judge|ref)", re.IGNORECASE)  # files that no run samples
 SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
 TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
@@ -74,22 +72,11 @@ def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "s
     return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
 
 
-def is_sampled(path: Path, run: LoggedRun) -> bool:
-    """Whether a table is a run's samples by its name or else by its steps."""
-    if SAMPLED.match(path.stem) or not is_samples(path, ("step",)):
-        return bool(SAMPLED.match(path.stem))
-    steps = [as_number(row.get("step")) or 0.0 for row in rows_of_samples(path, replace(run, remarks=[]))]
-    return 0 < max(steps, default=0) <= max(run.steps(), default=0)
-
-
 def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
-    """The rows of samples.jsonl beside a log, or of the only file of samples in a folder that is this run's alone.
-
-    A file with another name counts if it has steps of this run: else it may be of another model or another score.
-    """
+    """The rows of samples.jsonl beside a log, or of the only file named so in a folder that is this run's alone."""
     own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
-    found = [own] if own.is_file() else [p for p in tables if not NOT_SAMPLED.search(p.stem) and is_sampled(p, run)]
+    found = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
     if tables and not found:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
     if len(found) > 1:
@@ -206,6 +193,7 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
         need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+        run.remarks.append(f"{path.name} beside it has no rows that can be read")
         return []
     weights = reward_weights(run) if run else None
     return [renamed_row(row, weights or {}) for row in rows]

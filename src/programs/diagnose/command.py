@@ -72,7 +72,7 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
         if cause["decide_with"]:
             tell(f"    to decide {cause['decide_with']}")
         tell(f"    source    {cause['source']}")
-    for text in data["unexplained"] if data["verdict"] != "learned" else []:
+    for text in data["unexplained"]:
         tell(f"  seen: {text}")
     for text in data["remarks"]:
         tell(f"  note: {text}")

@@ -8,8 +8,8 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, 
 from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
 from parts.reading.sample_texts import Text, early_texts, grouped, scores_by_answer
 
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
@@ -211,7 +211,9 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
         return None
     enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
     text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
+    text += f", {share:.0%} were"
+    if enough > group:
+        text += f"; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
     fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 

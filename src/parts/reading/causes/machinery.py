@@ -47,11 +47,12 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
     """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
     facts = []
     for name, points in series.items():
-        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
-        before, after = values[max(0, place - 6) : place], values[place : place + 3]
+        place = bisect.bisect_left(points, (step, -math.inf))
+        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
+        before, after, begin = ([value for _, value in part] for part in parts)
         if len(before) < 4 or len(after) < 2:
             continue
-        a, b, start = map(statistics.median, (before, after, values[:3]))
+        a, b, start = map(statistics.median, (before, after, begin))
         scatter = max(noise(before), 0.05 * abs(a), 1e-6)
         if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
@@ -97,13 +98,15 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
     gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
-    for name, low, high, words in (*MISMATCH, largest):
+    sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
+    # single tokens differ much in bf16: where the mean is known, it decides
+    for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
         points, values = run.points(name), run.values(name) or [low]
         # where it begins within the limits, weights go stale
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
             first = next(step for step, value in points if not low <= value <= high)
             text = f"{words.format(statistics.median(values))}; median of all steps"
-            return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
+            return Evidence(sure, [run.fact(name, text, first)], since=first)
     updates, constant = run.series.get("updates", {}), run.settings.get("updates")
     for name, least, clear in (("ratio_max", 1 + 1e-3, 1.2), ("clip_frac", 1e-3, 0.02)):
         points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
@@ -112,7 +115,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
             step, value = high[0]
             text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-            return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
+            return Evidence(sure, [run.fact(name, text, step)], since=step)
     return None
 
 

@@ -9,7 +9,7 @@ from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
-from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
+from parts.reading.logged_run import EARLY, GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
 
 
@@ -81,13 +81,17 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    first, last = run.ends("length")
+    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # the form alone is left
+    hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
-    if (few and not rose) or (better and not worse and (judged or not unfinished)):
+    if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
+    facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
@@ -99,7 +103,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
     # the answers got no better, and no worse; while the other part still rises they may follow it
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
@@ -173,7 +177,7 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:3])
+    start = statistics.fmean(part[:EARLY])
     alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None

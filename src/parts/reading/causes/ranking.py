@@ -50,7 +50,8 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
+        usual = gained and (held_out or series != "length")  # by the score alone, length may be what it pays
+        usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
     return seen
@@ -95,7 +96,7 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
     right = right_gain(run.texts)
     works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
-    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
+    if works and run.gained() and all(cause.name in SIDE_CAUSES for cause, _ in sure):
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()

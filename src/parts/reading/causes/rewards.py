@@ -271,7 +271,10 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if len(differing) < 2 or len(differing) < 0.1 * len(groups):
+    if len(differing) < 2:
+        return None
+    chance = statistics.fmean(statistics.variance(t.score for t in group) for group in groups)
+    if chance < 0.1 * statistics.pvariance(t.score for t in scored):  # a judge's scatter, which averages out
         return None
     low, *_, high = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"

@@ -8,6 +8,7 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evide
 from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, trend
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
+FAR = 1.0  # nats a token from the reference where a score was lost on the way
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -61,7 +62,10 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     if facts:
         return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
     text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
-    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
+    facts, kl = [run.fact("score", text, step)], run.ends("kl")[1]
+    if kl > FAR:
+        facts.append(run.fact("kl", f"KL to the reference ends at {kl:.3g} nats a token"))
+    return Evidence(CERTAIN + 0.01 if at_once or kl > FAR else LIKELY + 0.1, facts, step)
 
 
 def is_warming_up(run: LoggedRun) -> bool:
