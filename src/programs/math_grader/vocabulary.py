@@ -80,7 +80,9 @@ _CLEAN = [
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
-        (r"(?<![\w:.])(\d+) ?: ?(\d|\d{3,})(?![\w:.])", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
         (r"(?i)^ ?(?:there (?:is|are) )?no (?:real )?solutions? ?$", "⦃⦄"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
         (r"^ ?[⦃{]?[A-J](?:(?:[ ,;、&]|and\b)+[A-J])+[⦄}]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
