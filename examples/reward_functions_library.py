@@ -16,17 +16,17 @@ option value keeps; w: the advised weight. Presets have weights:
 # Contents
 #         58-69  python source    Parses Python source in a process with threads
 #         72-78  messages         Errors that a user can fix, each with its exit code, and messages on stderr
-#        81-212  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       215-350  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       353-373  text servers     Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#       376-386  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#       389-608  contract         The contract of every reward function: inputs, options, and valid values
-#       611-775  text parts       Finding answers, blocks and sections in texts
-#      778-1010  correctness      Right answers, and programs that pass tests
-#     1013-1184  format           Layouts, style and repetition
-#     1187-1290  length           Lengths
-#     1293-1457  judges           Models that judge
-#     1460-1581  combined         Rewards made of others, presets, and names of older versions
+#        81-223  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       226-361  answer marks     Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       364-384  text servers     Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#       387-397  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       400-619  contract         The contract of every reward function: inputs, options, and valid values
+#       622-786  text parts       Finding answers, blocks and sections in texts
+#      789-1017  correctness      Right answers, and programs that pass tests
+#     1020-1191  format           Layouts, style and repetition
+#     1194-1297  length           Lengths
+#     1300-1464  judges           Models that judge
+#     1467-1588  combined         Rewards made of others, presets, and names of older versions
 
 import ast
 import asyncio
@@ -151,6 +151,7 @@ _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -177,8 +178,8 @@ def visible(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
-    return text if text.isascii() else text.translate(_WIDE)
+    """The text with full-width letters and marks, and the digits of all scripts, as ASCII's: Ｂ is B, ٤٢ is 42."""
+    return text if text.isascii() else re.sub(r"\d", lambda m: str(int(m[0])), text.translate(_WIDE))
 
 
 def ungrouped(text: str) -> str:
@@ -191,8 +192,18 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", ungrouped(text))
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
+
+
+def second_letter(letter: str, rest: str) -> bool:
+    """Whether another choice is named behind one: C, or C, D) 12; not by the letters of Vitamin C, H2O and 5 N."""
+    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    other += r"(?![\w'’])"
+    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
+    return re.search(f"{listed}|{joined}", rest) is not None
 
 
 def without_words(answer: str) -> str:
@@ -267,7 +278,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -863,8 +874,7 @@ def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     match = _CHOICE.fullmatch(answer)
-    single = r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))" if match and match[1].isupper() else r"(?i)\b[b-hj-z]\b"
-    return match[1].upper() if match and not re.search(single, answer[match.end(1) :]) else None
+    return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
 
 
 @reward
@@ -879,15 +889,12 @@ def multiple_choice(text, answer):
     return found in golds if golds else None
 
 
-_AROUND_LETTER = r"[\s()\[\]{}'\".*]*[A-Z][\s()\[\]{}'\".*]*"
-
-
 def _gold_letter(gold) -> str | None:
     """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
     text = marked_gold(narrow(str(gold)))
-    several = re.fullmatch(rf"(?i){_AROUND_LETTER}(?:(?:[,;/&+|]|and|or){_AROUND_LETTER})+", text)
-    named = None if several else re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", text)
-    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
+    several = named and second_letter(named[1], text[named.end() :])
+    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else None if several else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:

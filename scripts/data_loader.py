@@ -37,25 +37,25 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       349-566  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
 #       569-698  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       701-877  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       880-953  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
-#      956-1116  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1119-1366  question parts     Columns that look like part of the question: passages, options, images, a second …
-#     1369-1455  chat               Chat templates: their settings, how they render messages, and strings that bypass …
-#     1458-1487  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1490-1512  prompts            Prompts as token ids, for training and held out
-#     1515-1533  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1536-1607  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1610-1618  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     1621-1715  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1718-1988  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1991-2356  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2359-2579  choices            Questions with choices
-#     2582-3027  forms              The forms that rows come in
-#     3030-3145  form names         Forms by name, and which one a row has
-#     3148-3361  writing            Rows written for each target, and held-out rows
-#     3364-3665  row reader         Rows read from files, globs and the hub, checked and counted
-#     3668-3802  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3805-4055  command            The command line, and what --inspect shows
+#       880-977  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
+#      980-1140  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1143-1390  question parts     Columns that look like part of the question: passages, options, images, a second …
+#     1393-1479  chat               Chat templates: their settings, how they render messages, and strings that bypass …
+#     1482-1511  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1514-1536  prompts            Prompts as token ids, for training and held out
+#     1539-1557  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1560-1631  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1634-1642  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     1645-1739  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1742-2012  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     2015-2381  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2384-2604  choices            Questions with choices
+#     2607-3054  forms              The forms that rows come in
+#     3057-3172  form names         Forms by name, and which one a row has
+#     3175-3388  writing            Rows written for each target, and held-out rows
+#     3391-3692  row reader         Rows read from files, globs and the hub, checked and counted
+#     3695-3829  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3832-4082  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -928,6 +928,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -944,6 +953,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1009,7 +1033,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1130,7 +1154,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1165,13 +1189,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -1186,8 +1208,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1348,7 +1371,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -1358,10 +1381,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2268,6 +2292,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
+    text = text.rpartition("</think>")[2]
     found, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -2727,6 +2752,8 @@ class Shape:
             self.notes.append(LETTER_ALONE)
         if re.search("Ã[\xa1-\xbf]|â€.", asked):
             self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
+        if LOST_BACKSLASH.search(asked):
+            self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         for name in READERS:  # these names mean the same in rows of any kind
@@ -3008,7 +3035,7 @@ FORMS = {
 }
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 

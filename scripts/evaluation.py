@@ -48,50 +48,50 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     1006-1223  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
 #     1226-1339  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1342-1576  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1579-1652  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1655-1790  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1793-2074  question parts      Columns that look like part of the question: passages, options, images, a second …
-#     2077-2207  chat                Chat templates: their settings, how they render messages, and strings that …
-#     2210-2236  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2239-2254  prompts             Prompts as token ids, for training and held out
-#     2257-2268  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2271-2313  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
-#     2316-2527  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     2530-2790  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2793-3088  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3091-3245  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3248-3474  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3477-3617  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
-#     3620-3682  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     3685-3940  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     3943-4097  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     4100-4260  play                Play a policy's conversations with environments: each turn samples all open ones …
-#     4263-4445  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     4448-4742  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4745-4753  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4756-5055  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
-#     5058-5223  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     5226-5274  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5277-5329  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     5332-5520  cache probe         What a model's cache and attention can do, measured before sampling
-#     5523-5599  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5602-5831  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5834-5888  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5891-5909  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5912-6063  memory              The memory that a run will need, from the shape of its networks
-#     6066-6120  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6123-6157  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6160-6335  paired tests        Intervals, paired tests, pass@k
-#     6338-6390  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6393-6557  settings            Settings
-#     6560-6723  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6726-7016  tasks               What a task is; generation, mathematics, code
-#     7019-7163  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7166-7366  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7369-7516  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7519-7798  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7801-7923  models              Models in vLLM, on servers, and none; opening those that were named
-#     7926-8080  run                 Running the tasks, and the command line
+#     1579-1676  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1679-1814  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1817-2099  question parts      Columns that look like part of the question: passages, options, images, a second …
+#     2102-2232  chat                Chat templates: their settings, how they render messages, and strings that …
+#     2235-2261  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2264-2279  prompts             Prompts as token ids, for training and held out
+#     2282-2293  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2296-2338  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
+#     2341-2552  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     2555-2815  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2818-3113  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3116-3270  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3273-3499  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3502-3642  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
+#     3645-3707  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     3710-3965  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     3968-4122  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     4125-4285  play                Play a policy's conversations with environments: each turn samples all open ones …
+#     4288-4470  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     4473-4767  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4770-4778  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4781-5080  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
+#     5083-5248  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     5251-5299  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5302-5354  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     5357-5545  cache probe         What a model's cache and attention can do, measured before sampling
+#     5548-5624  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5627-5856  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5859-5913  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5916-5934  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5937-6088  memory              The memory that a run will need, from the shape of its networks
+#     6091-6145  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6148-6182  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6185-6360  paired tests        Intervals, paired tests, pass@k
+#     6363-6415  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6418-6582  settings            Settings
+#     6585-6748  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6751-7041  tasks               What a task is; generation, mathematics, code
+#     7044-7188  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7191-7391  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7394-7541  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7544-7823  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7826-7948  models              Models in vLLM, on servers, and none; opening those that were named
+#     7951-8105  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -1627,6 +1627,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1643,6 +1652,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1707,7 +1731,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1804,7 +1828,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1838,13 +1862,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -1859,8 +1881,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2021,7 +2044,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2031,10 +2054,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2059,6 +2083,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

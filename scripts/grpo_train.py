@@ -47,47 +47,47 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1025-1242  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1245-1358  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1361-1606  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1609-1682  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1685-1820  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1823-2104  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2107-2281  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2284-2370  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2373-2457  prompts           Prompts as token ids, for training and held out
-#     2460-2666  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2669-2929  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2932-3174  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3177-3331  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3334-3560  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3563-3703  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3706-3768  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     3771-4026  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4029-4183  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4186-4358  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4361-4515  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4518-4860  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4863-4985  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     4988-5049  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5052-5058  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5061-5142  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5145-5221  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5224-5242  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5245-5507  memory            The memory that a run will need, from the shape of its networks
-#     5510-5714  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5717-5801  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5804-5923  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5926-5968  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     5971-6003  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6006-6074  summary           summary.json and the lines at the end of a run
-#     6077-6261  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6264-6283  paired tests      Intervals, paired tests, pass@k
-#     6286-6534  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6537-6655  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6658-6855  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6858-7028  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7031-7152  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7155-7404  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7407-7512  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7515-7759  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1609-1706  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1709-1844  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1847-2129  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2132-2306  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2309-2395  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2398-2482  prompts           Prompts as token ids, for training and held out
+#     2485-2691  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2694-2954  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2957-3199  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3202-3356  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3359-3585  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3588-3728  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3731-3793  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     3796-4051  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4054-4208  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4211-4383  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4386-4540  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4543-4885  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4888-5010  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5013-5074  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5077-5083  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5086-5167  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5170-5246  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5249-5267  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5270-5532  memory            The memory that a run will need, from the shape of its networks
+#     5535-5739  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5742-5826  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5829-5948  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5951-5993  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     5996-6028  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6031-6099  summary           summary.json and the lines at the end of a run
+#     6102-6286  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6289-6308  paired tests      Intervals, paired tests, pass@k
+#     6311-6559  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6562-6680  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6683-6880  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6883-7053  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7056-7177  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7180-7429  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7432-7537  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7540-7784  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1657,6 +1657,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1673,6 +1682,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1737,7 +1761,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1834,7 +1858,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1868,13 +1892,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -1889,8 +1911,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2051,7 +2074,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2061,10 +2084,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2089,6 +2113,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

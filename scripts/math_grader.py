@@ -11,7 +11,7 @@ Numbers are compared exactly, as fractions; roots, pi, functions and polynomials
 sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s a
 comparison and 1 s an item hold in threads and in async code. The worker takes about 2 s of processor time to start; it
 starts with the first item, and the first item that needs it waits.
-Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
+Model text is never evaluated: a parser of our own reads it. Digits of any script are read; 四十二 is text.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is nothing but
 an answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-200  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       203-338  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       341-580  vocabulary      Patterns, names and units; texts brought into one form
-#       583-962  values          Reading answers: expressions at sample points, and the structures around them
-#      965-1146  worker          The worker that asks math-verify, within its time
-#     1149-1317  equality        Equality of values and of answers
-#     1320-1464  answers         The answer of a completion, and of a row
-#     1467-1555  command         The score of a completion, and the command line
+#        79-211  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       214-349  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#       352-580  vocabulary      Patterns, names and units; texts brought into one form
+#       583-963  values          Reading answers: expressions at sample points, and the structures around them
+#      966-1147  worker          The worker that asks math-verify, within its time
+#     1150-1321  equality        Equality of values and of answers
+#     1324-1469  answers         The answer of a completion, and of a row
+#     1472-1560  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -145,6 +145,8 @@ _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
 @functools.lru_cache(256)
@@ -163,6 +165,11 @@ def has_mark(text: str) -> bool:
     return next(marks(text), None) is not None
 
 
+def narrow(text: str) -> str:
+    """The text with full-width letters and marks, and the digits of all scripts, as ASCII's: Ｂ is B, ٤٢ is 42."""
+    return text if text.isascii() else re.sub(r"\d", lambda m: str(int(m[0])), text.translate(_WIDE))
+
+
 def ungrouped(text: str) -> str:
     """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
 
@@ -173,14 +180,18 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", ungrouped(text))
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
-def with_euros(text: str, other: str) -> str:
-    """A text that is 12,50 alone, its comma as a point, where the other one is an amount in euros."""
-    amount = re.search(r"€|\bEUR\b", other) and re.fullmatch(r"\D*\d+(?:(?:[.,]|\{,\})\d\d?)?\D*", other)
-    return re.sub(r"^([\s$-]*\d+)(?:,|\{,\})(\d\d?[\s$]*)$", r"\1.\2", text) if amount else text
+def second_letter(letter: str, rest: str) -> bool:
+    """Whether another choice is named behind one: C, or C, D) 12; not by the letters of Vitamin C, H2O and 5 N."""
+    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    other += r"(?![\w'’])"
+    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
+    return re.search(f"{listed}|{joined}", rest) is not None
 
 
 def without_words(answer: str) -> str:
@@ -255,7 +266,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -341,7 +352,6 @@ def is_program(text: str) -> bool:
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
-_ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
 _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
@@ -366,11 +376,7 @@ _CLEAN = [
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\%", "%"),
-        (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
-        (
-            rf"({_ANGLE_OF}) *(?:\( *({_ANGLE}) degree *\)|\{{ *({_ANGLE}) degree *\}}|({_ANGLE}) degree)",
-            lambda m: _radians(*m.groups()),
-        ),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|°", " degree "),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
@@ -380,7 +386,7 @@ _CLEAN = [
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),
-        (r"\\infty|\b(?i:infinity)\b", "∞"),
+        (r"\\infty|\b(?i:inf(?:inity)?)\b", "∞"),
         (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
         (r"\\pm|\+/-", "±"),
         (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
@@ -416,6 +422,14 @@ _CLEAN = [
         ),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
+        (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
+        (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
+        (r"(?i)^ ?(?:there (?:is|are) )?no (?:real )?solutions? ?$", "⦃⦄"),
+        (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?[⦃{]?[A-J](?:(?:[ ,;、&]|and\b)+[A-J])+[⦄}]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
     )
@@ -443,7 +457,7 @@ _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
 _LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
 _TOKEN = re.compile(
-    rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
+    rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
@@ -491,11 +505,6 @@ _CUT = re.compile(
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
-def _radians(function, *angle) -> str:
-    """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
-    return f"{function}({next(filter(None, angle))}*π/180)"
-
-
 def _compound(text: str) -> str:
     """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
@@ -521,16 +530,6 @@ def _remark(m: re.Match) -> str:
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
-def _is_odd_digit(c: str) -> bool:
-    """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
-    if c.isascii() or "０" <= c <= "９":
-        return False
-    tag = unicodedata.decomposition(c).partition(" ")[0]
-    if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
-        return False
-    return c.isdigit() or any(d.isdigit() for d in unicodedata.normalize("NFKC", c))
-
-
 @functools.lru_cache(4096)
 def _clean(text: str) -> str:
     """Fold scripts, spaces and LaTeX spellings into one notation."""
@@ -538,7 +537,8 @@ def _clean(text: str) -> str:
         text = re.sub("(?<=[0-9])(?=[¼-¾⅐-⅞])", " ", re.sub("[º˚]", "°", text))
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
-        text = unicodedata.normalize("NFKC", text).translate(_FOLD)
+        text = "".join(f" {unicodedata.digit(c)} " if c.isdigit() and not c.isdecimal() else c for c in text)  # ②
+        text = narrow(unicodedata.normalize("NFKC", text).translate(_FOLD))
     text = ungrouped(text)
     for old, new in _CLEAN:
         text = old.sub(new, text)
@@ -590,9 +590,9 @@ class _Refused(Exception):
 
 
 class _Value(NamedTuple):
-    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | text | raw | digits | …
+    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | either | text | raw | …
 
-    digits: text with digits of another script, equal to the same text only; huge: too large to read; bad: no answer.
+    either: two readings of one text; huge: too large to read; bad: no answer.
     """
 
     kind: str
@@ -690,8 +690,8 @@ class _Reader:
             return self.power(self.read(9), 1 / degree)
         if (name := token.lstrip("\\")) in _CALLS:
             return self.call(name)
-        if token in ("π", "e", "i", "∞"):
-            return {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99}[token]
+        if token in (constants := {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99, "degree": math.pi / 180}):
+            return constants[token]
         if not _SYMBOL.fullmatch(token):
             raise _Refused(False)
         self.symbols = True  # the last sample is negative; each symbol has its own step, so that a - b is not constant
@@ -707,7 +707,8 @@ class _Reader:
             power, base = (self.read(9), base) if mark == "^" else (power, self.read(9))
         tight = self.tokens[self.at] in ("(", "{")
         value = self.read(9 if tight else 3)
-        while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] == "π"):
+        while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] in ("π", "degree")):
+            tight = self.tokens[self.at] == "degree"  # which ends an angle
             value *= self.read(3)
         if power == -1 and f"arc{name}" in _CALLS and base is None:
             name, power = f"arc{name}", None  # tan^{-1} is the inverse function
@@ -876,7 +877,7 @@ def _as_number(text: str) -> _Value:
     number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
-    if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
+    if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
         words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
             "of"
         ]
@@ -899,7 +900,7 @@ def _as_number(text: str) -> _Value:
     try:
         words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
         words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
-        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(f"{_NAMES}|degree", "", number)):
             raise _Refused(False)
         values = []
         for sample in range(4):
@@ -922,8 +923,6 @@ def _value(text: str) -> _Value:
     """Read an answer as a model or a data set writes it."""
     if len(text) > 3000:
         return _Value("huge", src=text)
-    if any(map(_is_odd_digit, text)):
-        return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
     if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
         clean == "R" and re.search(r"\\mathbb|ℝ", text)
@@ -931,7 +930,11 @@ def _value(text: str) -> _Value:
         return _read("(-∞,∞)")
     if choice := _choice(clean):
         return _Value("letter", *choice)
-    return _read(_with_labels(clean))
+    value, other = _read(_with_labels(clean)), with_point(clean)
+    if other != clean and not re.search(r"[(\[⦃]", clean):  # 3,5 is 3.5, or a list
+        other = _read(other)
+        value = _Value("either", [value, other], value.src) if other.kind in ("num", "eq", "seq") else value
+    return value
 
 
 def _with_labels(clean: str) -> str:
@@ -953,9 +956,7 @@ def _choice(clean: str) -> tuple[str, str] | None:
     if not rest:
         return m[2], m[2]
     algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
-    other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
-    other = other or (m[2].islower() and re.search(r"(?<![\w(])\(?[a-j](?:\)|[.:] )", rest))  # a) 12 b) 5
-    return None if algebra or other or not m[3] or m[2].upper() > "J" else (m[2], rest)
+    return None if algebra or second_letter(m[2], rest) or not m[3] or m[2].upper() > "J" else (m[2], rest)
 
 
 def _words(value: _Value) -> str:
@@ -1183,6 +1184,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
     if "%" in (a.unit, g.unit) and a.unit != g.unit:
         plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
         return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
+    if {a.unit, g.unit} == {"degree", ""} and _close(*((a, g) if a.unit else (g, a)), 180 / math.pi):
+        return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()}
     return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
@@ -1230,7 +1233,7 @@ def _span(value: _Value) -> _Value:
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
     numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
-    ends = [_value(sign + with_point(number.strip(f"%{sign}")) + unit) for number in numbers]
+    ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
 
@@ -1249,9 +1252,12 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         )
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
+    if open_a + close_a == "[]" and not open_g:
+        open_a = close_a = ""  # as Python writes a list
     if {open_a, open_g} & {"(", "["}:
-        bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
-        same = bare or (open_a, close_a) == (open_g, close_g)
+        pairs = {open_a + close_a, open_g + close_g}
+        vectors = pairs <= {"()", "[]", ""} and (len(right) != 2 or right[0].kind == "seq")  # no intervals
+        same = vectors or len(pairs) == 1 or pairs == {"()", ""}
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     units = {v.unit for v in right}
     if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
@@ -1297,7 +1303,7 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
-    g, a = _value(with_euros(gold, answer)), _value(with_euros(answer, gold))
+    g, a = _value(gold), _value(answer)
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None
     if a.kind == g.kind == "letter":
@@ -1309,8 +1315,6 @@ def math_equal(answer: str, gold: str) -> bool | None:
     a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
     if a.kind != "num" or len(a.data) == 1:  # 10-20 is no difference, 5 - 3 xy is one
         a, g = (_span(a), span) if (span := _span(g)) != g else (a, g)
-    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
-        a = _value(with_point(answer))
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None
@@ -1452,11 +1456,12 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
         forms = [plain]
     else:
-        plain, gold, value = _bare(answer), _bare(expected), _value(answer)
+        plain, gold, value, other = _bare(answer), _bare(expected), _value(answer), _value(expected)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
-        forms = [*_orders(plain)] if expression else []
+        converted = value.kind == other.kind and value.unit != other.unit and value.data != other.data  # 30° for π/6
+        forms = [*_orders(plain)] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)

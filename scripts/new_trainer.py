@@ -49,22 +49,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       423-547  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
 #       550-604  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       607-710  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       713-786  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       789-924  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#      927-1208  question parts  Columns that look like part of the question: passages, options, images, a second text
-#     1211-1291  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
-#     1294-1331  extracts        Extract the part of a Python file that some of its names need
-#     1334-1529  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1532-1792  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1795-1824  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1827-1864  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1867-1873  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1876-1951  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1954-1965  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1968-2010  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2013-2255  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2258-2375  training        The check of a page, its run, and the results of both
-#     2378-2639  command         The command line
+#       713-810  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       813-948  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#      951-1233  question parts  Columns that look like part of the question: passages, options, images, a second text
+#     1236-1316  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
+#     1319-1356  extracts        Extract the part of a Python file that some of its names need
+#     1359-1554  user code       What a reward gets: texts, copies of the columns, and a process state of its own
+#     1557-1817  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1820-1849  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1852-1889  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1892-1898  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1901-1976  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1979-1990  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1993-2035  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2038-2280  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2283-2400  training        The check of a page, its run, and the results of both
+#     2403-2664  command         The command line
 
 import argparse
 import ast
@@ -761,6 +761,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -777,6 +786,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -841,7 +865,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -938,7 +962,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -972,13 +996,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -993,8 +1015,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1155,7 +1178,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -1165,10 +1188,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -1193,6 +1217,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -47,50 +47,50 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     1165-1382  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1385-1498  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1501-1746  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1749-1822  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1825-1960  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1963-2244  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2247-2421  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2424-2510  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2513-2597  prompts           Prompts as token ids, for training and held out
-#     2600-2625  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2628-2834  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2837-3097  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3100-3405  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3408-3862  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3865-4079  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4082-4348  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4351-4660  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4663-4711  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4714-4766  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4769-5021  cache probe       What a model's cache and attention can do, measured before sampling
-#     5024-5100  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5103-5335  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5338-5475  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5478-5674  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5677-5864  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5867-5942  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5945-6026  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6029-6085  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6088-6249  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6252-6416  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6419-6742  memory            The memory that a run will need, from the shape of its networks
-#     6745-6971  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6974-7058  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7061-7180  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7183-7291  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7294-7336  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7339-7371  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7374-7442  summary           summary.json and the lines at the end of a run
-#     7445-7808  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7811-7910  paired tests      Intervals, paired tests, pass@k
-#     7913-8002  settings          Settings of the trainer, and contradictions between them
-#     8005-8181  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8184-8378  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8381-8427  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8430-8513  evaluation        The held-out gap between student and teacher
-#     8516-8668  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8671-8758  run               The memory and the plan of a run, its loop, and the command line
+#     1749-1846  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1849-1984  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1987-2269  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2272-2446  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2449-2535  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2538-2622  prompts           Prompts as token ids, for training and held out
+#     2625-2650  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2653-2859  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2862-3122  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3125-3430  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3433-3887  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3890-4104  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4107-4373  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4376-4685  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4688-4736  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4739-4791  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4794-5046  cache probe       What a model's cache and attention can do, measured before sampling
+#     5049-5125  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5128-5360  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5363-5500  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5503-5699  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5702-5889  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5892-5967  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5970-6051  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6054-6110  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6113-6274  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6277-6441  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6444-6767  memory            The memory that a run will need, from the shape of its networks
+#     6770-6996  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6999-7083  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7086-7205  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7208-7316  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7319-7361  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7364-7396  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7399-7467  summary           summary.json and the lines at the end of a run
+#     7470-7833  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7836-7935  paired tests      Intervals, paired tests, pass@k
+#     7938-8027  settings          Settings of the trainer, and contradictions between them
+#     8030-8206  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8209-8403  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8406-8452  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8455-8538  evaluation        The held-out gap between student and teacher
+#     8541-8693  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8696-8783  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1797,6 +1797,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1813,6 +1822,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1877,7 +1901,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1974,7 +1998,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2008,13 +2032,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -2029,8 +2051,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2191,7 +2214,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2201,10 +2224,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2229,6 +2253,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -50,59 +50,59 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1198-1415  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1418-1531  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1534-1779  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1782-1855  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1858-1993  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1996-2277  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2280-2454  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2457-2543  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2546-2630  prompts           Prompts as token ids, for training and held out
-#     2633-2839  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2842-3102  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3105-3410  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3413-3567  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3570-3796  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3799-3939  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3942-4004  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4007-4262  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4265-4419  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4422-4594  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4597-4786  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4789-5270  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5273-5508  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     5511-5810  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     5813-6119  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     6122-6170  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     6173-6225  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     6228-6480  cache probe       What a model's cache and attention can do, measured before sampling
-#     6483-6559  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6562-6833  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6836-6973  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6976-7172  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7175-7362  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7365-7655  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7658-7739  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7742-8045  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8048-8150  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8153-8423  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8426-8519  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8522-8693  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8696-9019  memory            The memory that a run will need, from the shape of its networks
-#     9022-9257  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9260-9344  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9347-9466  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9469-9577  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9580-9622  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9625-9657  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9660-9728  summary           summary.json and the lines at the end of a run
-#    9731-10094  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10097-10116  paired tests      Intervals, paired tests, pass@k
-#   10119-10143  settings          Settings of the trainer
-#   10146-10222  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10225-10416  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10419-10541  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10544-10565  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10568-10737  step              One step: rollout, experience, update, in the order of the data
-#   10740-10829  run               The memory and the plan of a run, its loop, and the command line
+#     1782-1879  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1882-2017  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     2020-2302  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2305-2479  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2482-2568  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2571-2655  prompts           Prompts as token ids, for training and held out
+#     2658-2864  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2867-3127  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3130-3435  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3438-3592  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3595-3821  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3824-3964  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3967-4029  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4032-4287  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4290-4444  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4447-4619  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4622-4811  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4814-5295  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5298-5533  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     5536-5835  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     5838-6144  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     6147-6195  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     6198-6250  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     6253-6505  cache probe       What a model's cache and attention can do, measured before sampling
+#     6508-6584  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6587-6858  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6861-6998  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7001-7197  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7200-7387  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7390-7680  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7683-7764  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7767-8070  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8073-8175  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8178-8448  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8451-8544  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8547-8718  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8721-9044  memory            The memory that a run will need, from the shape of its networks
+#     9047-9282  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9285-9369  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9372-9491  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9494-9602  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9605-9647  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9650-9682  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9685-9753  summary           summary.json and the lines at the end of a run
+#    9756-10119  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10122-10141  paired tests      Intervals, paired tests, pass@k
+#   10144-10168  settings          Settings of the trainer
+#   10171-10247  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10250-10441  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10444-10566  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10569-10590  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10593-10762  step              One step: rollout, experience, update, in the order of the data
+#   10765-10854  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1830,6 +1830,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1846,6 +1855,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1910,7 +1934,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -2007,7 +2031,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2041,13 +2065,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -2062,8 +2084,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2224,7 +2247,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2234,10 +2257,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2262,6 +2286,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -63,46 +63,46 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #      803-1020  data files             Data files as text: unpack, decode, refuse files without data; the rows of …
 #     1023-1136  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
 #     1139-1384  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1387-1460  stated answers         Where a text states its final answer: marks and phrases in 20 languages, and …
-#     1463-1623  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
-#     1626-1907  question parts         Columns that look like part of the question: passages, options, images, a …
-#     1910-2084  chat                   Chat templates: their settings, how they render messages, and strings that …
-#     2087-2148  prompts                Prompts as token ids, for training and held out
-#     2151-2227  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
-#     2230-2441  user code              What a reward gets: texts, copies of the columns, and a process state of its own
-#     2444-2555  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2558-2818  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2821-3116  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3119-3273  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3276-3461  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
-#     3464-3604  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
-#     3607-3669  control tokens         Render messages so that nothing in them becomes a control token, where …
-#     3672-3883  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
-#     3886-3918  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
-#     3921-4075  conversations          A conversation with an environment: its record, and calls of the …
-#     4078-4238  play                   Play a policy's conversations with environments: each turn samples all open …
-#     4241-4328  play setup             Setup of conversations, and their scores, for all programs that take …
-#     4331-4689  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4692-4700  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
-#     4703-4969  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
-#     4972-5100  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
-#     5103-5151  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5154-5206  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
-#     5209-5422  cache probe            What a model's cache and attention can do, measured before sampling
-#     5425-5501  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5504-5723  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5726-5902  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5905-6023  rows and gold          Rows of the data, and the reference completion of each
-#     6026-6220  probes                 Completions that must not be paid
-#     6223-6422  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6425-6612  scoring                Scores of completions, graded, and what was found
-#     6615-6913  preflight              The checks of a reward and the verdict
-#     6916-7083  policies               Scripted policies: the answers of one conversation, turn by turn
-#     7086-7190  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7193-7393  environment preflight  The checks of an environment and the verdict
-#     7396-7461  report                 Printed reports and --list
-#     7464-7543  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7546-7670  command                The command line
+#     1387-1484  stated answers         Where a text states its final answer: marks and phrases in 20 languages, and …
+#     1487-1647  answer marks           Final answers that worked solutions mark by a last line `#### 42`, or state …
+#     1650-1932  question parts         Columns that look like part of the question: passages, options, images, a …
+#     1935-2109  chat                   Chat templates: their settings, how they render messages, and strings that …
+#     2112-2173  prompts                Prompts as token ids, for training and held out
+#     2176-2252  pass rates             Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a …
+#     2255-2466  user code              What a reward gets: texts, copies of the columns, and a process state of its own
+#     2469-2580  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2583-2843  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2846-3141  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3144-3298  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3301-3486  tool calls             Tool calls in model output: read by the tokenizer's response template, or by …
+#     3489-3629  tool runs              Run the calls of many conversations side by side: each has a time limit, and …
+#     3632-3694  control tokens         Render messages so that nothing in them becomes a control token, where …
+#     3697-3908  turn bridge            The tokens between turns, from the chat template alone: sampled ids are never …
+#     3911-3943  text turns             Conversations of plain text: a stand-in for tokenizer and chat template where …
+#     3946-4100  conversations          A conversation with an environment: its record, and calls of the …
+#     4103-4263  play                   Play a policy's conversations with environments: each turn samples all open …
+#     4266-4353  play setup             Setup of conversations, and their scores, for all programs that take …
+#     4356-4714  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4717-4725  batches                Batches: padding, collating, micro-batches, packed rows with each prompt …
+#     4728-4994  key cache              Keys and values during sampling: room to grow, prompts stored once, texts …
+#     4997-5125  forward                One forward pass: attention that runs a prompt once, backbone, logits, …
+#     5128-5176  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5179-5231  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
+#     5234-5447  cache probe            What a model's cache and attention can do, measured before sampling
+#     5450-5526  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5529-5748  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5751-5927  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5930-6048  rows and gold          Rows of the data, and the reference completion of each
+#     6051-6245  probes                 Completions that must not be paid
+#     6248-6447  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6450-6637  scoring                Scores of completions, graded, and what was found
+#     6640-6938  preflight              The checks of a reward and the verdict
+#     6941-7108  policies               Scripted policies: the answers of one conversation, turn by turn
+#     7111-7215  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7218-7418  environment preflight  The checks of an environment and the verdict
+#     7421-7486  report                 Printed reports and --list
+#     7489-7568  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7571-7695  command                The command line
 
 import argparse
 import ast
@@ -1435,6 +1435,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1451,6 +1460,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1516,7 +1540,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1637,7 +1661,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1671,13 +1695,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -1692,8 +1714,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -1854,7 +1877,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -1864,10 +1887,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -1892,6 +1916,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -51,56 +51,56 @@ failed, 128 + n stopped by signal n.
 #     1194-1411  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1414-1527  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1530-1775  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1778-1851  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1854-1989  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1992-2273  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2276-2386  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2389-2425  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2428-2461  prompts           Prompts as token ids, for training and held out
-#     2464-2481  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2484-2585  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     2588-2626  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     2629-2865  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     2868-2942  extracts          Extract the part of a Python file that some of its names need
-#     2945-3157  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     3160-3420  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3423-3718  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3721-3875  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3878-4104  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     4107-4247  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     4250-4312  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4315-4570  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4573-4727  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4730-4869  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4872-5051  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     5054-5167  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5170-5176  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5179-5260  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5263-5308  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5311-5413  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5416-5686  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5689-5772  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5775-5800  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5803-5992  memory            The memory that a run will need, from the shape of its networks
-#     5995-6002  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6005-6109  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6112-6212  settings          Settings, and hardware by name
-#     6215-6650  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6653-6721  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6724-6805  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6808-6905  data              Rows as verl reads them
-#     6908-6996  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     6999-7246  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7249-7500  overrides         Our settings as verl's overrides
-#     7503-7651  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7654-7748  memory            Memory of one GPU, and sizes that do not divide
-#     7751-7971  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     7974-8114  job folder        The folder of a job: data, rewards, an environment, settings
-#     8117-8226  checks            --check: everything that can be verified before a run
-#     8229-8503  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8506-8727  export            --export: a job as four files that need neither this script nor its bundle
-#     8730-8822  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8825-8872  command           The command line
+#     1778-1875  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1878-2013  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     2016-2298  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2301-2411  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2414-2450  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2453-2486  prompts           Prompts as token ids, for training and held out
+#     2489-2506  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2509-2610  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     2613-2651  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     2654-2890  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     2893-2967  extracts          Extract the part of a Python file that some of its names need
+#     2970-3182  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     3185-3445  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3448-3743  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3746-3900  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3903-4129  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     4132-4272  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     4275-4337  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4340-4595  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4598-4752  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4755-4894  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4897-5076  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     5079-5192  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5195-5201  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5204-5285  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5288-5333  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5336-5438  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5441-5711  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5714-5797  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5800-5825  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5828-6017  memory            The memory that a run will need, from the shape of its networks
+#     6020-6027  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6030-6134  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6137-6237  settings          Settings, and hardware by name
+#     6240-6675  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6678-6746  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6749-6830  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6833-6930  data              Rows as verl reads them
+#     6933-7021  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7024-7271  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7274-7525  overrides         Our settings as verl's overrides
+#     7528-7676  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7679-7773  memory            Memory of one GPU, and sizes that do not divide
+#     7776-7996  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     7999-8139  job folder        The folder of a job: data, rewards, an environment, settings
+#     8142-8251  checks            --check: everything that can be verified before a run
+#     8254-8528  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8531-8752  export            --export: a job as four files that need neither this script nor its bundle
+#     8755-8847  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8850-8897  command           The command line
 
 import argparse
 import ast
@@ -1826,6 +1826,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1842,6 +1851,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1906,7 +1930,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -2003,7 +2027,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2037,13 +2061,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -2058,8 +2080,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2220,7 +2243,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2230,10 +2253,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2258,6 +2282,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -52,42 +52,42 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     1076-1293  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #     1296-1409  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #     1412-1663  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1666-1739  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1742-1877  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1880-2161  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2164-2338  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2341-2421  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2424-2508  prompts           Prompts as token ids, for training and held out
-#     2511-2587  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2590-2637  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2640-2846  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2849-3109  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3112-3407  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3410-3864  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3867-4028  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4031-4297  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4300-4502  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4505-4553  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4556-4608  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4611-4824  cache probe       What a model's cache and attention can do, measured before sampling
-#     4827-4903  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4906-5138  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5141-5278  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5281-5477  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5480-5667  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5670-5715  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5718-5736  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5739-6011  memory            The memory that a run will need, from the shape of its networks
-#     6014-6213  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6216-6335  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6338-6356  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6359-6365  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6368-6483  settings          Settings of the warm start, and contradictions between them
-#     6486-6592  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6595-6760  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6763-6974  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6977-7113  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7116-7358  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     1666-1763  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1766-1901  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1904-2186  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2189-2363  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2366-2446  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2449-2533  prompts           Prompts as token ids, for training and held out
+#     2536-2612  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2615-2662  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2665-2871  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2874-3134  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3137-3432  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3435-3889  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3892-4053  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4056-4322  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4325-4527  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4530-4578  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4581-4633  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4636-4849  cache probe       What a model's cache and attention can do, measured before sampling
+#     4852-4928  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4931-5163  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5166-5303  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5306-5502  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5505-5692  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5695-5740  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5743-5761  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5764-6036  memory            The memory that a run will need, from the shape of its networks
+#     6039-6238  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6241-6360  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6363-6381  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6384-6390  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6393-6508  settings          Settings of the warm start, and contradictions between them
+#     6511-6617  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6620-6785  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6788-6999  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7002-7138  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7141-7383  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -1714,6 +1714,15 @@ _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
 )
+_COMMA = re.compile(
+    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
+)
+# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
+    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
+)
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 
 
 @functools.lru_cache(256)
@@ -1730,6 +1739,21 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def ungrouped(text: str) -> str:
+    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+
+    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
+    ('1234567', '12500', '1234.50 €', '€1.200')
+    """
+    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
+
+
+def with_point(text: str) -> str:
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1794,7 +1818,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)
@@ -1891,7 +1915,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion"),
+    *("statement", "statements", "claim", "conclusion", "theory"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1925,13 +1949,11 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
-DECIMAL_COMMA = re.compile(  # or groups of two digits, as in India: 12,34,567
-    r"[-+]?(\d+,(?!\d{3}(?!\d))\d+|0,\d+|\d{1,3}(\.\d{3})+,\d+|\d\d?(,\d\d)+,\d{3}(\.\d+)?)(\s?[^\d\s,;]{1,9})?"
-)
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # a fraction or a ratio as a date, in eight languages; a long number as its first digits
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
@@ -1946,8 +1968,9 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
     r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that graders take for text, like {}; write 0 to 9",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
 }
@@ -2108,7 +2131,7 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
         if 2 * asking > len(prompts):
             odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [text for text in formulas if DECIMAL_COMMA.fullmatch(text)]
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
     wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
@@ -2118,10 +2141,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    several = [items[:3] for items in plain if len({round(float(i), 2) if i.count(".") < 2 else i for i in items}) > 1]
-    odd["list several numbers, like {}, any of which pays; write one text if all are needed"] = several
+    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
     found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
 
@@ -2146,6 +2170,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     found = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),

@@ -243,6 +243,12 @@ def test_gsm8k(split):
         ("2x = 6", "x = 3", "Twice a number is 6.", 1.0),
         ("-x > -1", "x < 1", "", 1.0),
         ("x = 3", "x = 3", "Is x = 3?", 1.0),
+        ("30°", r"\pi/6", r"Convert $30^\circ$ to radians.", 0.0),
+        ("30°", r"\pi/6", "Find the angle of which the sine is 1/2.", 1.0),
+        (r"\pi/6", "30°", r"Convert $\pi/6$ to degrees.", 0.0),
+        ("0.5", "50%", "Write 0.5 as a percentage.", 0.0),
+        ("50%", "50", "Is it 50% or 60%?", 1.0),
+        ("4:6", "2:3", "Simplify the ratio 4:6.", 0.0),
         ("y = 2", "y = 2.0", "Where is y = 2x + 1 equal to 5?", 1.0),
     ],
 )

@@ -144,8 +144,10 @@ BY_HAND = [
     ("gsm8k", "#### 13", {"answer": None}, None),
     *[("multiple_choice", t, {"answer": "B"}, 1) for t in ("B", "(B)", "b.", "B) Paris", "**B**", r"\boxed{\text{B}}")],
     *[("multiple_choice", t, {"answer": "B"}, 0) for t in ("A", "A) x B) y", "A or B", "B or C", "Berlin", "", "BB")],
+    ("multiple_choice", "B) Vitamin C", {"answer": "B"}, 1),
+    ("multiple_choice", "B) C", {"answer": "B"}, 0),
     ("multiple_choice", "<answer>C: a cat</answer>", {"answer": 2}, 1),
-    *[("multiple_choice", "A", {"answer": gold}, None) for gold in ("a, c", "A and C", "(A) & (C)", "[A, C]")],
+    *[("multiple_choice", "A", {"answer": gold}, None) for gold in ("a, c", "A and C", "(A) & (C)", "[A, C]", "A/B")],
     *[
         ("multiple_choice", "A", {"answer": gold}, 1)
         for gold in ("Answer: A", "A. Vitamin C", "So, the answer is (A).")
@@ -263,15 +265,16 @@ BY_HAND = [
     ("squad_f1", "", {"answers": {"text": []}}, 1),
     ("squad_f1", "cat", {"answers": {"text": []}}, 0),
     ("squad_f1", "b", {"answer": None, "answers": None}, None),
-    # digits of other scripts are no numbers
-    ("numeric_correctness", "٤٢", {"answer": "42"}, 0),
+    # digits of other scripts
+    ("numeric_correctness", "٤٢", {"answer": "42"}, 1),
     ("numeric_correctness", "②", {"answer": "2"}, 0),
     ("numeric_correctness", "４２", {"answer": "42"}, 1),
     ("numeric_correctness", "42４", {"answer": "42"}, 0),
-    ("numeric_correctness", "42", {"answer": "٤٢"}, None),
-    ("gsm8k", "#### ٤٢", {"answer": "#### 42"}, 0),
-    ("gsm8k", "#### 42", {"answer": "#### ٤٢"}, None),
-    ("math_equivalence", r"\boxed{②}", {"answer": "2"}, 0),
+    ("numeric_correctness", "42", {"answer": "٤٢"}, 1),
+    ("gsm8k", "#### ٤٢", {"answer": "#### 42"}, 1),
+    ("gsm8k", "#### 42", {"answer": "#### ٤٢"}, 1),
+    ("math_equivalence", r"\boxed{②}", {"answer": "2"}, 1),
+    ("numeric_correctness", "1,00,000", {"answer": 100000}, 1),
     ("code_block_format", "```python\nx = 1\n```", {"options": {"language": "Python"}}, 1),
 ]
 

@@ -62,7 +62,7 @@ def stated_gold(text: str) -> str | None:
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
-    *above, line = re.split("\n|</think>", text.strip())
+    *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
     found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
     said = next(filter(None, (statement(line, mark) for mark in found)), None)

@@ -75,6 +75,7 @@ _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -101,8 +102,8 @@ def visible(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """The text with full-width letters, digits and marks as ASCII's: Ｂ is B, ４２ is 42."""
-    return text if text.isascii() else text.translate(_WIDE)
+    """The text with full-width letters and marks, and the digits of all scripts, as ASCII's: Ｂ is B, ٤٢ is 42."""
+    return text if text.isascii() else re.sub(r"\d", lambda m: str(int(m[0])), text.translate(_WIDE))
 
 
 def ungrouped(text: str) -> str:
@@ -115,14 +116,18 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 is one thousand and more."""
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", ungrouped(text))
+    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
+    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
-def with_euros(text: str, other: str) -> str:
-    """A text that is 12,50 alone, its comma as a point, where the other one is an amount in euros."""
-    amount = re.search(r"€|\bEUR\b", other) and re.fullmatch(r"\D*\d+(?:(?:[.,]|\{,\})\d\d?)?\D*", other)
-    return re.sub(r"^([\s$-]*\d+)(?:,|\{,\})(\d\d?[\s$]*)$", r"\1.\2", text) if amount else text
+def second_letter(letter: str, rest: str) -> bool:
+    """Whether another choice is named behind one: C, or C, D) 12; not by the letters of Vitamin C, H2O and 5 N."""
+    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    other += r"(?![\w'’])"
+    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
+    return re.search(f"{listed}|{joined}", rest) is not None
 
 
 def without_words(answer: str) -> str:

@@ -289,6 +289,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
+    text = text.rpartition("</think>")[2]
     found, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):

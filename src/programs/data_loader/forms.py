@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import is_empty, unread_parts
+from parts.data.question_parts import LOST_BACKSLASH, is_empty, unread_parts
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
@@ -188,6 +188,8 @@ class Shape:
             self.notes.append(LETTER_ALONE)
         if re.search("Ã[\xa1-\xbf]|â€.", asked):
             self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
+        if LOST_BACKSLASH.search(asked):
+            self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         for name in READERS:  # these names mean the same in rows of any kind
@@ -469,7 +471,7 @@ FORMS = {
 }
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?([ab]|[0-9])")
+ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 

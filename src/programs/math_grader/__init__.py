@@ -9,7 +9,7 @@ Numbers are compared exactly, as fractions; roots, pi, functions and polynomials
 sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s a
 comparison and 1 s an item hold in threads and in async code. The worker takes about 2 s of processor time to start; it
 starts with the first item, and the first item that needs it waits.
-Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
+Model text is never evaluated: a parser of our own reads it. Digits of any script are read; 四十二 is text.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is nothing but
 an answer. Two different final answers, a box that is cut off, and lists of guesses score 0.

@@ -145,11 +145,12 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
         forms = [plain]
     else:
-        plain, gold, value = _bare(answer), _bare(expected), _value(answer)
+        plain, gold, value, other = _bare(answer), _bare(expected), _value(answer), _value(expected)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
-        forms = [*_orders(plain)] if expression else []
+        converted = value.kind == other.kind and value.unit != other.unit and value.data != other.data  # 30° for π/6
+        forms = [*_orders(plain)] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)

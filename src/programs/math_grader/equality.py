@@ -4,7 +4,6 @@ import math
 import re
 from fractions import Fraction
 
-from parts.data.stated_answers import with_euros, with_point
 from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
 from programs.math_grader.vocabulary import _AMOUNT, _OF_ONE_KIND, _UNIT, _UNITS, _cheap
 from programs.math_grader.worker import _WORKER
@@ -44,6 +43,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
     if "%" in (a.unit, g.unit) and a.unit != g.unit:
         plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
         return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
+    if {a.unit, g.unit} == {"degree", ""} and _close(*((a, g) if a.unit else (g, a)), 180 / math.pi):
+        return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()}
     return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
@@ -91,7 +92,7 @@ def _span(value: _Value) -> _Value:
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
     numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
-    ends = [_value(sign + with_point(number.strip(f"%{sign}")) + unit) for number in numbers]
+    ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
 
@@ -110,9 +111,12 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         )
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
+    if open_a + close_a == "[]" and not open_g:
+        open_a = close_a = ""  # as Python writes a list
     if {open_a, open_g} & {"(", "["}:
-        bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
-        same = bare or (open_a, close_a) == (open_g, close_g)
+        pairs = {open_a + close_a, open_g + close_g}
+        vectors = pairs <= {"()", "[]", ""} and (len(right) != 2 or right[0].kind == "seq")  # no intervals
+        same = vectors or len(pairs) == 1 or pairs == {"()", ""}
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     units = {v.unit for v in right}
     if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
@@ -158,7 +162,7 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
-    g, a = _value(with_euros(gold, answer)), _value(with_euros(answer, gold))
+    g, a = _value(gold), _value(answer)
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None
     if a.kind == g.kind == "letter":
@@ -170,8 +174,6 @@ def math_equal(answer: str, gold: str) -> bool | None:
     a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
     if a.kind != "num" or len(a.data) == 1:  # 10-20 is no difference, 5 - 3 xy is one
         a, g = (_span(a), span) if (span := _span(g)) != g else (a, g)
-    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
-        a = _value(with_point(answer))
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None

@@ -10,6 +10,7 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from parts.data.stated_answers import second_letter, with_point
 from programs.math_grader.vocabulary import (
     _BETWEEN,
     _CALLS,
@@ -27,7 +28,6 @@ from programs.math_grader.vocabulary import (
     _UNITS,
     _clean,
     _is_enclosed,
-    _is_odd_digit,
     _split,
 )
 
@@ -39,9 +39,9 @@ class _Refused(Exception):
 
 
 class _Value(NamedTuple):
-    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | text | raw | digits | …
+    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | either | text | raw | …
 
-    digits: text with digits of another script, equal to the same text only; huge: too large to read; bad: no answer.
+    either: two readings of one text; huge: too large to read; bad: no answer.
     """
 
     kind: str
@@ -139,8 +139,8 @@ class _Reader:
             return self.power(self.read(9), 1 / degree)
         if (name := token.lstrip("\\")) in _CALLS:
             return self.call(name)
-        if token in ("π", "e", "i", "∞"):
-            return {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99}[token]
+        if token in (constants := {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99, "degree": math.pi / 180}):
+            return constants[token]
         if not _SYMBOL.fullmatch(token):
             raise _Refused(False)
         self.symbols = True  # the last sample is negative; each symbol has its own step, so that a - b is not constant
@@ -156,7 +156,8 @@ class _Reader:
             power, base = (self.read(9), base) if mark == "^" else (power, self.read(9))
         tight = self.tokens[self.at] in ("(", "{")
         value = self.read(9 if tight else 3)
-        while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] == "π"):
+        while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] in ("π", "degree")):
+            tight = self.tokens[self.at] == "degree"  # which ends an angle
             value *= self.read(3)
         if power == -1 and f"arc{name}" in _CALLS and base is None:
             name, power = f"arc{name}", None  # tan^{-1} is the inverse function
@@ -325,7 +326,7 @@ def _as_number(text: str) -> _Value:
     number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
     if number != text:
         unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
-    if len(text) < 200 and (m := re.fullmatch(rf"(.*?[\d)}}π])( ?)({_UNIT})", number)):
+    if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
         words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
             "of"
         ]
@@ -348,7 +349,7 @@ def _as_number(text: str) -> _Value:
     try:
         words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
         words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
-        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(f"{_NAMES}|degree", "", number)):
             raise _Refused(False)
         values = []
         for sample in range(4):
@@ -371,8 +372,6 @@ def _value(text: str) -> _Value:
     """Read an answer as a model or a data set writes it."""
     if len(text) > 3000:
         return _Value("huge", src=text)
-    if any(map(_is_odd_digit, text)):
-        return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
     if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
         clean == "R" and re.search(r"\\mathbb|ℝ", text)
@@ -380,7 +379,11 @@ def _value(text: str) -> _Value:
         return _read("(-∞,∞)")
     if choice := _choice(clean):
         return _Value("letter", *choice)
-    return _read(_with_labels(clean))
+    value, other = _read(_with_labels(clean)), with_point(clean)
+    if other != clean and not re.search(r"[(\[⦃]", clean):  # 3,5 is 3.5, or a list
+        other = _read(other)
+        value = _Value("either", [value, other], value.src) if other.kind in ("num", "eq", "seq") else value
+    return value
 
 
 def _with_labels(clean: str) -> str:
@@ -402,9 +405,7 @@ def _choice(clean: str) -> tuple[str, str] | None:
     if not rest:
         return m[2], m[2]
     algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
-    other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
-    other = other or (m[2].islower() and re.search(r"(?<![\w(])\(?[a-j](?:\)|[.:] )", rest))  # a) 12 b) 5
-    return None if algebra or other or not m[3] or m[2].upper() > "J" else (m[2], rest)
+    return None if algebra or second_letter(m[2], rest) or not m[3] or m[2].upper() > "J" else (m[2], rest)
 
 
 def _words(value: _Value) -> str:

@@ -6,10 +6,9 @@ import itertools
 import re
 import unicodedata
 
-from parts.data.stated_answers import ROUGHLY, ungrouped
+from parts.data.stated_answers import ROUGHLY, narrow, ungrouped
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
-_ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
 _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
@@ -34,11 +33,7 @@ _CLEAN = [
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\%", "%"),
-        (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
-        (
-            rf"({_ANGLE_OF}) *(?:\( *({_ANGLE}) degree *\)|\{{ *({_ANGLE}) degree *\}}|({_ANGLE}) degree)",
-            lambda m: _radians(*m.groups()),
-        ),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|°", " degree "),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
@@ -48,7 +43,7 @@ _CLEAN = [
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),
-        (r"\\infty|\b(?i:infinity)\b", "∞"),
+        (r"\\infty|\b(?i:inf(?:inity)?)\b", "∞"),
         (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
         (r"\\pm|\+/-", "±"),
         (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
@@ -84,6 +79,14 @@ _CLEAN = [
         ),
         (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
+        (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
+        (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
+        (r"(?i)^ ?(?:there (?:is|are) )?no (?:real )?solutions? ?$", "⦃⦄"),
+        (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?[⦃{]?[A-J](?:(?:[ ,;、&]|and\b)+[A-J])+[⦄}]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
     )
@@ -111,7 +114,7 @@ _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
 _LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
 _TOKEN = re.compile(
-    rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
+    rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
     rf"|{_SYMBOL.pattern}|\S"
 )
 _NO_UNIT = set(
@@ -159,11 +162,6 @@ _CUT = re.compile(
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
-def _radians(function, *angle) -> str:
-    """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
-    return f"{function}({next(filter(None, angle))}*π/180)"
-
-
 def _compound(text: str) -> str:
     """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
@@ -189,16 +187,6 @@ def _remark(m: re.Match) -> str:
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
-def _is_odd_digit(c: str) -> bool:
-    """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
-    if c.isascii() or "０" <= c <= "９":
-        return False
-    tag = unicodedata.decomposition(c).partition(" ")[0]
-    if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
-        return False
-    return c.isdigit() or any(d.isdigit() for d in unicodedata.normalize("NFKC", c))
-
-
 @functools.lru_cache(4096)
 def _clean(text: str) -> str:
     """Fold scripts, spaces and LaTeX spellings into one notation."""
@@ -206,7 +194,8 @@ def _clean(text: str) -> str:
         text = re.sub("(?<=[0-9])(?=[¼-¾⅐-⅞])", " ", re.sub("[º˚]", "°", text))
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
-        text = unicodedata.normalize("NFKC", text).translate(_FOLD)
+        text = "".join(f" {unicodedata.digit(c)} " if c.isdigit() and not c.isdecimal() else c for c in text)  # ②
+        text = narrow(unicodedata.normalize("NFKC", text).translate(_FOLD))
     text = ungrouped(text)
     for old, new in _CLEAN:
         text = old.sub(new, text)

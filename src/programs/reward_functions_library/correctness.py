@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import narrow, visible
+from parts.data.stated_answers import narrow, second_letter, visible
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import _load, completion_text, reward
 from programs.reward_functions_library.text_parts import (
@@ -112,8 +112,7 @@ def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     match = _CHOICE.fullmatch(answer)
-    single = r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))" if match and match[1].isupper() else r"(?i)\b[b-hj-z]\b"
-    return match[1].upper() if match and not re.search(single, answer[match.end(1) :]) else None
+    return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
 
 
 @reward
@@ -128,15 +127,12 @@ def multiple_choice(text, answer):
     return found in golds if golds else None
 
 
-_AROUND_LETTER = r"[\s()\[\]{}'\".*]*[A-Z][\s()\[\]{}'\".*]*"
-
-
 def _gold_letter(gold) -> str | None:
     """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
     text = marked_gold(narrow(str(gold)))
-    several = re.fullmatch(rf"(?i){_AROUND_LETTER}(?:(?:[,;/&+|]|and|or){_AROUND_LETTER})+", text)
-    named = None if several else re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", text)
-    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else named and named[1].upper()
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
+    several = named and second_letter(named[1], text[named.end() :])
+    return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else None if several else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:
