@@ -40,6 +40,12 @@ def reason(rule: str) -> str:
     return RULES[rule]["why"]
 
 
+def chosen(text: str) -> str:
+    """`A if True else B` as A."""
+    match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)
+    return match[1 if match[2] == "True" else 3] if match else text
+
+
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules with a setting or a note that hold for a version of a package."""
     rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]

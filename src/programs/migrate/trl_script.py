@@ -13,7 +13,7 @@ from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit, python
+from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
@@ -388,8 +388,8 @@ def outcome(source: PythonSource, version: str) -> dict[str, str]:
     settings, report = {}, Report()
     for trainer, call in trainer_calls(source):
         run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
-        plan = default_changes(run) | dict(change for meaning in MEANINGS for change in meaning(run, report))
-        settings |= {name: change.text or "" for name, change in plan.items()}
+        for plan in [default_changes(run), *meanings(run, report)]:
+            settings |= {name: change.text or "" for name, change in plan.items()}
         if run.value("max_prompt_length"):
             settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
     return settings

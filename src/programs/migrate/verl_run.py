@@ -255,9 +255,8 @@ class VerlMigration:
             is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
-            if "setting" in entry:
-                plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
-            else:
+            plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
+            if "set" not in entry:
                 self.report.note_rule(entry)
         return plan
 
