@@ -77,6 +77,13 @@ class Report:
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
 
+    def drop_inner(self) -> None:
+        """Leave out edits inside a text that goes."""
+        for cut in [edit for edit in self.edits if not edit.text and edit.start < edit.end]:
+            inner = [e for e in self.edits if cut.start <= e.start < cut.end and cut.start < e.end <= cut.end]
+            wider = {id(e) for e in inner if (e.start, e.end) != (cut.start, cut.end)}
+            self.edits = [edit for edit in self.edits if id(edit) not in wider]
+
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}
         if entry not in self.impossible:

@@ -32,8 +32,8 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
             continue
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
         if unknown:
-            shown = ", ".join(str(x) for x in entry["is"][unknown] if x is not None)
-            settings = "".join(f": {change.setting}" for change in plan.values())
+            shown = ", ".join(map(str, entry["is"][unknown]))
+            settings = "".join(f": {change.setting}" for change in plan.values() if change.setting)
             report.note(f"{unknown} is known at run time only; if it is {shown}: {entry['why']}{settings}")
             continue
         yield plan
@@ -120,7 +120,6 @@ def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
-ELSEWHERE = {"warmup_ratio", "rpo_alpha", *CUT}
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = file_text("files/old_trainers.py")
@@ -142,20 +141,23 @@ def is_same(name: str, old, new) -> bool:
 
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
-    plan = {}
-    elsewhere = ELSEWHERE - {*CUT} if run.config == "DistillationConfig" else ELSEWHERE  # no class cuts its prompts
-    for name in [n for n in run.nodes if n not in elsewhere and n not in run.of_trainer]:
+    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # whose prompts no class cuts
+    for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
-        if not gone:
+        if not gone or (name in cut and name in run.fields):
+            continue
+        if name in cut and name in run.unsure:
+            report.refuse(place, name, f"set in a branch, and no trainer has {name}", "a trainer for each value")
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
         new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
         if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
             plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
             continue
-        same = (None, False, "", NAMES["same_values"].get(name))
-        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in same)
-        plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
+        is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
+        is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
+        effect = ", and the run is the same" * (not is_lost and name not in cut)
+        plan[name] = Change(name, None, since, f"{name} is gone{effect}")
         if is_lost:
             nearest = NAMES["gone_arguments"].get(name, "leaving it out")
             report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
@@ -177,17 +179,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
 
 def is_idle(run: TrlRun, name: str) -> bool:
     """Whether a setting cannot act beside what the script gives."""
-    switches = {"vllm_": "use_vllm", "ref_model_": "sync_ref_model", "packing_strategy": "packing"}
-    switch = next((switches[start] for start in switches if name.startswith(start)), None)
-    if switch:
-        return not run.is_on(switch)
-    if name == "average_tokens_across_devices":  # the others count no tokens with it
-        return run.config != "SFTConfig"
-    if name == "use_bias_correction_kl":
-        return run.value("beta") == 0
-    if name == "f_alpha_divergence_coef":
-        return run.value("f_divergence_type") != "alpha_divergence"
-    return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
+    switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
+    return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
@@ -205,12 +198,6 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
         plan |= {} if of_branch else group  # what an edit says would hold in one branch alone
-    for name in [n for n in CUT if run.in_config(n) and n not in {*trl_defaults(run.config), *run.fields}]:
-        if name in run.unsure:
-            why = f"set in a branch, and no trainer has {name}"
-            report.refuse(run.place(name), name, why, "a trainer for each value")
-        else:
-            plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 

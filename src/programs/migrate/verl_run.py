@@ -1,11 +1,8 @@
 """A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
 
-import importlib.metadata
 import re
-import shlex
 from dataclasses import replace
 
-from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
@@ -23,6 +20,9 @@ OF_THE_MACHINE = re.compile(
 NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0", "-1")
 UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
+OWN_CONFIG = re.compile(
+    r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
+)
 TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
 
 
@@ -60,11 +60,10 @@ class VerlMigration:
         done = {word.key for word, _ in edits}
         if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)['\"]?", job.text)
-        if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
+        if own := [*OWN_CONFIG.finditer(job.text)]:  # a file of settings, or a folder, that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
-            nearest = f"migrate.py on the file of {own[1]} too, with --from verl=={self.version}"
-            report.refuse(job.place(own.start()), own[0], why, nearest)
+            nearest = f"migrate.py on that file too, with --from verl=={self.version}"
+            report.refuse(job.place(own[0].start()), " ".join(match[0] for match in own), why, nearest)
         else:
             silent = {key: change for key, change in self.silent().items() if key not in done}
         # a default stands before all words of its command, so that one in a branch wins where it runs
@@ -325,25 +324,3 @@ def is_equal(old, new) -> bool:
         return float(str(old)) == float(str(new))
     except ValueError:
         return str(old).lower() == str(new).lower()
-
-
-def checked(job: ShellJob, report: Report) -> str:
-    """Compose a new job with the verl of this Python; says what was checked."""
-    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
-    if not version.startswith(f"verl {newest('verl')}."):
-        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
-        return f"names of keys alone, as this Python has {version}; {other}"
-    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
-        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
-        around, text = job.around(word.start), word.value
-        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
-            text = re.sub(r'\\(["\\$`])', r"\1", text)
-        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
-        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
-    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
-    findings += missing_values(composed) if composed is not None else []
-    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
-        report.refuse("", "the new job", finding, "the key that it names")
-    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"
