@@ -965,6 +965,17 @@ def test_names_of_a_class_do_not_hide_those_of_the_script(tmp_path, capsys):
     assert row == {"prompt_ids": [2, 3], "chosen_ids": [4], "rejected_ids": [5]}
 
 
+@pytest.mark.parametrize(("value", "length", "notes"), [("7", "max_length=7", 0), ("n", "", 1)])
+def test_the_trainers_length_is_that_of_the_run(value, length, notes, tmp_path, capsys):
+    """sft_trainer.py:307 of 0.12.2: 1024 at most only where it is None."""
+    (tmp_path / "old.py").write_text(
+        "n = None\n" + SFT + f"SFTTrainer('m', args=SFTConfig('o'), max_seq_length={value})\n"
+    )
+    _, table, new = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.12")
+    assert length in new and ("max_length" in new) is bool(length)
+    assert sum("1024 positions" in note for note in table["notes"]) == notes == len(table["same_if"])
+
+
 def test_what_is_no_python_is_not_written(tmp_path, capsys):
     """A setting that the old file gives twice stays so."""
     (tmp_path / "old.py").write_text(GRPO + "args = GRPOConfig('o', seed=1, seed=2)\n" + TRAINED)

@@ -62,6 +62,10 @@ class Edit:
     text: str
     change: Change | None = None  # None belongs to the edit before it
 
+    def is_inside(self, start: int, end: int) -> bool:
+        """Whether it is a part of a text; what stands at either end of it is none."""
+        return start <= self.start < end and start < self.end <= end and (self.start, self.end) != (start, end)
+
 
 @dataclass
 class Report:
@@ -79,10 +83,8 @@ class Report:
 
     def drop_inner(self) -> None:
         """Leave out edits inside a text that goes."""
-        for cut in [edit for edit in self.edits if not edit.text and edit.start < edit.end]:
-            inner = [e for e in self.edits if cut.start <= e.start < cut.end and cut.start < e.end <= cut.end]
-            wider = {id(e) for e in inner if (e.start, e.end) != (cut.start, cut.end)}
-            self.edits = [edit for edit in self.edits if id(edit) not in wider]
+        cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}
+        self.edits = [e for e in self.edits if not any(e.is_inside(*cut) for cut in cuts)]
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}

@@ -149,7 +149,8 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if name in cut and name in run.unsure:
             report.refuse(place, name, f"set in a branch, and no trainer has {name}", "a trainer for each value")
             continue
-        since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
+        since = gone["since"] if name in cut else since_of(run.config, name, run.version)
+        new, text = gone.get("renamed"), run.text(name)
         new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
         if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
             plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
