@@ -15,24 +15,15 @@ Plan = dict[str, Change]  # {argument: what becomes of it}
 
 def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
     """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
-    here = {*run.source.imports, *run.source.calls}
-    for rule, entry in rules_of("trl", run.version):
-        unless = entry.get("unless", "")
-        is_given = unless in here or (run.has(unless) and run.value(unless) is not None)
-        is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
-        is_on = is_on and ("given" not in entry or run.has(entry["given"]))
-        unknown, holds = conditions(run, entry.get("is", {}))
-        (name, others), *_ = [*entry.get("is_not", {}).items(), ("", [])]
-        value, others = run.value(name), [run.value(x) if isinstance(x, str) else x for x in others]
-        is_known = name != "" and not any(x is None or x is UNKNOWN for x in (value, *others))
-        if run.config not in entry["configs"] or not is_on or not holds or is_given or (is_known and value in others):
-            continue
-        text = "\n".join(map(run.source.code, scoring(run.source))) if "text" in entry else ""
-        if not re.search(entry.get("text", ""), text):
-            continue
+    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
-        if unknown:
-            shown = ", ".join(map(str, entry["is"][unknown]))
+        wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
+        values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
+        is_known = name != "" and not any(x is None or x is UNKNOWN for x in values)
+        if is_known and values[0] in values[1:]:
+            continue
+        if unknown := next((x for x in wanted if run.value(x) is UNKNOWN), None):
+            shown = ", ".join(map(str, wanted[unknown]))
             settings = "".join(f": {change.setting}" for change in plan.values() if change.setting)
             report.note(f"{unknown} is known at run time only; if it is {shown}: {entry['why']}{settings}")
             continue
@@ -45,12 +36,19 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
             report.note_rule(entry)
 
 
-def conditions(run: TrlRun, wanted: dict[str, list]) -> tuple[str, bool]:
-    """(A setting that is known at run time only, whether the others have one of the values that are wanted)."""
-    values = {name: run.value(name) for name in wanted}
-    unknown = next((name for name, value in values.items() if value is UNKNOWN), "")
-    known = [(x if isinstance(x, list) else [x], wanted[name]) for name, x in values.items() if x is not UNKNOWN]
-    return unknown, all(any(x in good for x in given) for given, good in known)
+def applies(run: TrlRun, entry: dict) -> bool:
+    """Whether a rule may hold: one setting of `when` is on, `given` is given, `unless` is not, those of `is` have one
+    of the values there, or are known at run time only, and a reward has the `text`.
+    """
+    unless, rewards = entry.get("unless", ""), scoring(run.source) if "text" in entry else ()
+    is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
+    is_given = unless in {*run.source.imports, *run.source.calls} or (run.has(unless) and run.value(unless) is not None)
+    for name, wanted in entry.get("is", {}).items():
+        value = run.value(name)
+        values = value if isinstance(value, list) else [value]
+        is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
+    return bool(is_on and has_text) and not is_given and ("given" not in entry or run.has(entry["given"]))
 
 
 def term(text: str) -> str:
