@@ -15,7 +15,7 @@ from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
 from programs.migrate.trl_script import TrlMigration, outcome
 from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration
+from programs.migrate.verl_run import VerlMigration, checked, other_mains
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
@@ -129,7 +129,11 @@ def migrate_job(file: str, text: str, version: str) -> dict:
         migration.migrate()
     if kind is ShellJob:
         edit_pins(text, {"verl": newest("verl")}, report)
-    return result_of("verl", chosen, report, job.place, job.edited, text)
+    result = result_of("verl", chosen, report, job.place, job.edited, text)
+    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
+        if not other_mains(command):
+            report.note(f"checked: {checked(command, report)}")
+    return result
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:

@@ -1,8 +1,11 @@
 """A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
 
+import importlib.metadata
 import re
+import shlex
 from dataclasses import replace
 
+from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
@@ -324,3 +327,25 @@ def is_equal(old, new) -> bool:
         return float(str(old)) == float(str(new))
     except ValueError:
         return str(old).lower() == str(new).lower()
+
+
+def checked(job: ShellJob, report: Report) -> str:
+    """Compose a new job with the verl of this Python; says what was checked."""
+    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
+    if not version.startswith(f"verl {newest('verl')}."):
+        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
+        return f"names of keys alone, as this Python has {version}; {other}"
+    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
+    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
+        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
+        around, text = job.around(word.start), word.value
+        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+            text = re.sub(r'\\(["\\$`])', r"\1", text)
+        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
+        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
+    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
+    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
+    findings += missing_values(composed) if composed is not None else []
+    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
+        report.refuse("", "the new job", finding, "the key that it names")
+    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"
