@@ -33,18 +33,18 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1068-1168  verl keys         Keys of verl's configuration: all of today's, and those of older guides
 #     1171-1209  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
 #     1212-1448  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     1451-2358  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2361-2956  edits             Edits at places of a text, each with its line of the table
-#     2959-3038  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3041-3378  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3381-3493  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3496-3875  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3878-3954  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3957-4206  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4209-4252  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4255-4592  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4595-4745  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4748-4977  command           The command line: input, output, messages
+#     1451-2361  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2364-2929  edits             Edits at places of a text, each with its line of the table
+#     2932-3011  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3014-3292  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3295-3407  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3410-3790  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3793-3869  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3872-4121  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4124-4167  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4170-4508  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4511-4661  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4664-4894  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -1109,7 +1109,7 @@ TODAY = {
     "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
     "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
     f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "leaving it out"),
+    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "False, or trainer.use_v1=False, which corrects"),
     "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
     f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
@@ -2233,7 +2233,7 @@ NAMES_TEXT = r"""{
 "tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep", "use_mps_device",
 "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
 "wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
-["dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
+["dataloader_prefetch_factor", "f_alpha_divergence_coef", "f_divergence_type", "fsdp", "hub_private_repo",
 "include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "remove_unused_columns",
  "report_to",
 "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
@@ -2251,7 +2251,7 @@ NAMES_TEXT = r"""{
  "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
-"get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "carried": {"lr": ["learning_rate"],
+"get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95}, "carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
 ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":
@@ -2259,11 +2259,14 @@ NAMES_TEXT = r"""{
 "per_device_train_batch_size * gradient_accumulation_steps * num_mini_batches"], "rows":
 ["mini_batch_size * gradient_accumulation_steps"], "value_clip":
 ["cliprange_value"], "missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]},
+ "acts_unless": {"vllm_": ["use_vllm", [null, false]], "ref_model_": ["sync_ref_model", [null, false]],
+"packing_strategy": ["packing", [null, false]], "use_bias_correction_kl": ["beta", [0]], "bf16": ["fp16", [true]]},
  "signs": {"num_generations": "GRPOConfig",
 "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
-"precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "of_loading": {"torch_dtype": ["dtype", "{}"],
+"precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "forms": {"torch_dtype": ["dtype", "{}"],
 "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
-"\"flash_attention_2\" if {} else \"sdpa\""]}, "per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size":
+"\"flash_attention_2\" if {} else \"sdpa\""], "group_by_length": ["train_sampling_strategy",
+"\"group_by_length\" if {} else \"random\""]}, "per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size":
 "actor_rollout_ref.actor", "actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
 "actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor", "critic.ppo_micro_batch_size":
 "critic", "critic.forward_micro_batch_size": "critic"}, "not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio",
@@ -2363,112 +2366,107 @@ def since_of(config: str, name: str, version: str) -> str:
 BY_HAND = r"""{
 "batch": {
   "what": "GRPO's batch", "since": "0.15",
-  "why": "batch sizes counted prompts, each with num_generations completions",
-  "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335"},
+  "why": "batch sizes counted prompts, each with num_generations completions", "otherwise": "counts completions",
+  "as_before": "per_device_train_batch_size = prompts * num_generations",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"], "before": "0.15",
+  "set": {"per_device_train_batch_size": "{per_device_train_batch_size} * {num_generations}"}},
+"eval_batch": {
+  "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
+  "otherwise": "counts completions", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335",
+  "configs": ["GRPOConfig"], "before": "0.15", "when": ["eval_strategy"],
+  "set": {"per_device_eval_batch_size": "{per_device_eval_batch_size} * {num_generations}"}},
 "temperature": {
   "what": "temperature in the loss", "since": "0.16",
   "why": "it sampled at the temperature; the loss's log-probs were not divided by it",
   "otherwise": "log-probs divided by it", "as_before": "temperature=1.0, generation_kwargs={\"temperature\": …}",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15"},
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15", "configs": ["GRPOConfig"], "before": "0.16",
+  "is_not": {"temperature": [1]},
+  "set": {"temperature": "1.0", "generation_kwargs": "{{\"temperature\": {temperature}}}"}},
 "top_k": {
   "what": "top-k if unset", "since": "0.16",
-  "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
-  "otherwise": "all tokens", "as_before": "top_k=50",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331"},
+  "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset", "otherwise": "all tokens",
+  "as_before": "top_k=50", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331", "configs": ["GRPOConfig"],
+  "before": "0.16", "is_not": {"use_vllm": [true]}, "set": {"top_k": "0 if {use_vllm} else 50"}},
 "top_k_online": {
-  "what": "OnlineDPO's top-k", "since": "0.23",
-  "why": "it sampled from 50 tokens; vLLM, from 0.23 on, from all",
-  "otherwise": "all tokens", "as_before": "top_k=50",
-  "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284; 0.23.1: line 563, where None is left out"},
+  "what": "OnlineDPO's top-k", "since": "0.23", "why": "it sampled from 50 tokens", "otherwise": "all tokens",
+  "as_before": "top_k=50", "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284",
+  "configs": ["OnlineDPOConfig"], "first": "0.14", "before": "0.23", "unless": "top_k", "set": {"top_k": "50"}},
+"top_k_unset": {
+  "since": "0.27", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
+  "otherwise": "all tokens", "source": "TRL 0.23.1 trl/trainer/online_dpo_trainer.py:563",
+  "configs": ["OnlineDPOConfig"], "first": "0.23", "before": "0.27", "unless": "top_k",
+  "is_not": {"use_vllm": [true]}, "set": {"top_k": "0 if {use_vllm} else 50"}},
+"server": {
+  "why": "the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "99", "when": ["use_vllm"],
+  "is": {"vllm_mode": ["server", null]}},
 "top_k_none": {
-  "since": "0.27",
-  "why": "None was all tokens",
-  "otherwise": "that of the model's generation config",
-  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273"},
+  "since": "0.27", "why": "None was all tokens", "otherwise": "that of the model's generation config",
+  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig"], "first": "0.16",
+  "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
 "mean_of_completions": {
-  "what": "the mean of GRPO's loss", "since": "0.17",
-  "why": "the loss was the mean over each completion",
-  "otherwise": "dapo",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15",
-  "configs": ["GRPOConfig"], "before": "0.16",
-  "setting": "loss_type", "value": "\"grpo\""},
+  "what": "the mean of GRPO's loss", "since": "0.17", "why": "the loss was the mean over each completion",
+  "otherwise": "dapo", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15", "configs": ["GRPOConfig"],
+  "before": "0.16", "set": {"loss_type": "\"grpo\""}},
 "mean_of_tokens": {
   "what": "the mean of GRPO's loss", "since": "0.17",
-  "why": "the loss was the mean over the tokens of the micro-batch",
-  "otherwise": "dapo",
-  "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932",
-  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.17",
-  "setting": "loss_type", "value": "\"bnpo\""},
+  "why": "the loss was the mean over the tokens of the micro-batch", "otherwise": "dapo",
+  "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932", "configs": ["GRPOConfig"], "first": "0.16",
+  "before": "0.17", "set": {"loss_type": "\"bnpo\""}},
 "kl": {
-  "what": "the KL's form", "since": "1.10",
-  "why": "the KL was k3 alone",
-  "otherwise": "k3 times the importance ratio",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
-  "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"],
-  "setting": "use_bias_correction_kl", "value": "False"},
+  "what": "the KL's form", "since": "1.10", "why": "the KL was k3 alone",
+  "otherwise": "k3 times the importance ratio", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
+  "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"], "set": {"use_bias_correction_kl": "False"}},
 "vllm_correction": {
   "what": "samples of vLLM", "since": "0.23",
   "why": "samples of vLLM were trained on as if the trainer had drawn them",
   "otherwise": "weights of sequences outside the bound are 0",
-  "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting",
-  "configs": ["GRPOConfig"], "before": "0.23", "when": ["use_vllm"],
-  "setting": "vllm_importance_sampling_correction", "value": "False"},
+  "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting", "configs": ["GRPOConfig"],
+  "before": "0.23", "when": ["use_vllm"], "set": {"vllm_importance_sampling_correction": "False"}},
 "vllm_correction_mode": {
-  "since": "0.26",
-  "why": "weights were bounded token by token",
-  "otherwise": "sequence_mask",
-  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541",
-  "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26", "when": ["use_vllm"],
-  "setting": "vllm_importance_sampling_mode", "value": "\"token_truncate\""},
+  "since": "0.26", "why": "weights were bounded token by token", "otherwise": "sequence_mask",
+  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541", "configs": ["GRPOConfig"], "first": "0.23",
+  "before": "0.26", "when": ["use_vllm"], "set": {"vllm_importance_sampling_mode": "\"token_truncate\""}},
 "vllm_server": {
-  "since": "0.18",
-  "why": "vLLM was a server",
-  "otherwise": "colocate",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627",
-  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "when": ["use_vllm"],
-  "setting": "vllm_mode", "value": "\"server\""},
+  "since": "0.18", "why": "vLLM was a server", "otherwise": "colocate",
+  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627", "configs": ["GRPOConfig"], "first": "0.16",
+  "before": "0.18", "when": ["use_vllm"], "set": {"vllm_mode": "\"server\""}},
 "padding": {
   "what": "padding in the loss", "since": "0.15",
   "why": "the loss's forward pass did not mask left pads: the same only if a batch's prompts have one length",
-  "otherwise": "masked",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432",
-  "configs": ["GRPOConfig"], "before": "0.15",
-  "same_if": "a batch's prompts have one length"},
+  "otherwise": "masked", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432", "configs": ["GRPOConfig"],
+  "before": "0.15", "same_if": "a batch's prompts have one length"},
 "shuffled": {
   "what": "GRPO's micro-batches", "since": "0.18",
   "why": "a micro-batch held whole groups; now a step's completions are shuffled, which changes bnpo's mean",
-  "otherwise": "shuffled",
-  "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
-  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "losses": ["bnpo", null]},
+  "otherwise": "shuffled", "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "is": {"loss_type": ["bnpo", null]}},
 "spread": {
   "what": "GRPO's metric `reward_std`", "since": "0.27",
   "why": "the metric reward_std was the mean of the groups' deviations; now it is the deviation of all rewards",
   "otherwise": "the deviation of all rewards",
-  "source": "TRL 0.27.0 trl/trainer/grpo_trainer.py:2078; 0.26.0: line 1975",
-  "configs": ["GRPOConfig"], "before": "0.27"},
+  "source": "TRL 0.27.0 trl/trainer/grpo_trainer.py:2078; 0.26.0: line 1975", "configs": ["GRPOConfig"],
+  "before": "0.27"},
 "window": {
   "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`", "since": "1.9",
   "why": "dapo, cispo and vespo divided the loss by the tokens of all steps_per_generation micro-batches",
   "otherwise": "by those of gradient_accumulation_steps micro-batches",
-  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140",
-  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9",
-  "when": ["steps_per_generation", "generation_batch_size"],
-  "losses": ["dapo", "cispo", "vespo"], "equal": ["steps_per_generation", "gradient_accumulation_steps"],
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140", "configs": ["GRPOConfig"],
+  "first": "0.20", "before": "1.9", "when": ["steps_per_generation", "generation_batch_size"],
+  "is": {"loss_type": ["dapo", "cispo", "vespo"]},
+  "is_not": {"steps_per_generation": ["gradient_accumulation_steps"]},
   "same_if": "steps_per_generation is gradient_accumulation_steps"},
 "truncated": {
   "what": "GRPO's divisor with `mask_truncated_completions`", "since": "1.9",
   "why": "dapo, cispo and vespo divided the loss by the tokens of truncated completions, too",
   "otherwise": "by those that are trained on",
-  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427",
-  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
-  "losses": ["dapo", "cispo", "vespo"],
-  "same_if": "no completion is truncated"},
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427", "configs": ["GRPOConfig"],
+  "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
+  "is": {"loss_type": ["dapo", "cispo", "vespo"]}, "same_if": "no completion is truncated"},
 "unscored": {
   "what": "completions without any reward", "since": "1.6",
   "why": "a completion for which every reward is None counted as 0; it is now left out of its group",
-  "otherwise": "left out of the group",
-  "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
+  "otherwise": "left out of the group", "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
   "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6",
   "text": "append\\(None\\)|return None|None (for|if)\\b|else None|[=\\[] ?None\\]|\\] = None",
   "same_if": "each completion has a reward"},
@@ -2477,8 +2475,7 @@ BY_HAND = r"""{
   "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
-  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15",
-  "same_if": "the model has one end token"},
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15", "same_if": "the model has one end token"},
 "one_device": {
   "what": "the device of a model given by name", "since": "0.26",
   "why": "a model given by name was on one GPU; device_map \"auto\" now splits it over all that one process sees",
@@ -2488,171 +2485,141 @@ BY_HAND = r"""{
 "reference": {
   "what": "the reference", "since": "0.18",
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
-  "otherwise": "loaded from the model's path",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
+  "otherwise": "loaded from the model's path", "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
   "configs": ["GRPOConfig"], "before": "0.18", "when": ["beta"]},
 "prompts": {
   "what": "long prompts", "since": "0.28",
   "why": "prompts were cut on the left, to 512 tokens if unset (GRPO and RLOO: before 0.26)",
-  "otherwise": "whole prompts",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
+  "otherwise": "whole prompts", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:383"},
 "plain_prompts": {
   "what": "special tokens of prompts", "since": "0.26",
-  "why": "prompts of plain text got no special tokens, such as BOS",
-  "otherwise": "special tokens",
+  "why": "prompts of plain text got no special tokens, such as BOS", "otherwise": "special tokens",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:378; 0.25.1: line 1304"},
 "cut_rows": {
   "what": "DPO's long rows", "since": "0.12",
   "why": "in a row longer than max_length, the prompt was cut to max_prompt_length (128), then the answers",
-  "otherwise": "the whole row is cut at max_length",
-  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:208"},
+  "otherwise": "the whole row is cut at max_length", "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:208"},
 "smoothing": {
   "what": "`label_smoothing` of DPO's sigmoid", "since": "0.29",
   "why": "sigmoid smoothed its labels (conservative DPO); now robust, exo_pair and aot alone read label_smoothing",
-  "otherwise": "ignored",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1152; 0.29.1 has -logsigmoid alone",
-  "configs": ["DPOConfig"], "before": "0.29", "when": ["label_smoothing"], "losses": ["sigmoid"],
+  "otherwise": "ignored", "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1152; 0.29.1 has -logsigmoid alone",
+  "configs": ["DPOConfig"], "before": "0.29", "when": ["label_smoothing"], "is": {"loss_type": ["sigmoid"]},
   "shown": "label_smoothing", "nearest": "loss_type=\"robust\", or a subclass with its own loss"},
 "running_mean": {
-  "what": "DPO's bco_pair", "since": "0.29",
-  "why": "bco_pair subtracted the running mean of the rewards",
+  "what": "DPO's bco_pair", "since": "0.29", "why": "bco_pair subtracted the running mean of the rewards",
   "otherwise": "subtracts nothing",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean",
-  "configs": ["DPOConfig"], "before": "0.29", "losses": ["bco_pair"],
-  "shown": "loss_type=\"bco_pair\"", "nearest": "as it is, without the mean"},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean", "configs": ["DPOConfig"],
+  "before": "0.29", "is": {"loss_type": ["bco_pair"]}, "shown": "loss_type=\"bco_pair\"",
+  "nearest": "as it is, without the mean"},
 "exo_smoothing": {
-  "since": "0.29",
-  "why": "exo_pair took 0.001 where label_smoothing was 0",
-  "otherwise": "ValueError",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1169",
-  "configs": ["DPOConfig"], "before": "0.29", "unless": "label_smoothing", "losses": ["exo_pair"],
-  "setting": "label_smoothing", "value": "1e-3"},
+  "since": "0.29", "why": "exo_pair took 0.001 where label_smoothing was 0", "otherwise": "ValueError",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1169", "configs": ["DPOConfig"], "before": "0.29",
+  "is": {"loss_type": ["exo_pair"], "label_smoothing": [0]}, "set": {"label_smoothing": "1e-3"}},
 "alpha": {
-  "what": "`f_alpha_divergence_coef`", "since": "0.29",
-  "why": "the coefficient a had the exponent -a; now a - 1",
+  "what": "`f_alpha_divergence_coef`", "since": "0.29", "why": "the coefficient a had the exponent -a; now a - 1",
   "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369"},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"],
+  "before": "0.29", "is": {"f_divergence_type": ["alpha_divergence"]},
+  "set": {"f_alpha_divergence_coef": "1 - {f_alpha_divergence_coef}"}},
 "mean_of_step": {
   "since": "transformers 4.46",
   "why": "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step",
   "otherwise": "over the tokens of the step",
   "source": "transformers 4.45 transformers/trainer.py, whose training_step divides each micro-batch's loss",
-  "configs": ["SFTConfig"], "before": "0.12", "equal": ["gradient_accumulation_steps", 1],
+  "configs": ["SFTConfig"], "before": "0.12", "is_not": {"gradient_accumulation_steps": [1]},
   "same_if": "gradient_accumulation_steps is 1"},
 "kept_start": {
-  "since": "0.14",
-  "why": "truncation_mode was not read: rows longer than max_length kept their start",
-  "otherwise": "its end by keep_end",
-  "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255",
+  "since": "0.14", "why": "truncation_mode was not read: rows longer than max_length kept their start",
+  "otherwise": "its end by keep_end", "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255",
   "configs": ["DPOConfig"], "first": "0.12", "before": "0.14", "when": ["max_length"],
-  "setting": "truncation_mode", "value": "\"keep_start\""},
+  "set": {"truncation_mode": "\"keep_start\""}},
 "tokens_of_devices": {
-  "since": "0.12",
-  "why": "each GPU averaged over its own tokens",
+  "since": "0.12", "why": "each GPU averaged over its own tokens",
   "otherwise": "the mean over the tokens of all GPUs",
   "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices",
-  "configs": ["SFTConfig"], "before": "0.12",
-  "setting": "average_tokens_across_devices", "value": "False"},
+  "configs": ["SFTConfig"], "before": "0.12", "set": {"average_tokens_across_devices": "False"}},
 "mixture": {
   "what": "GKD's `beta` other than 0.5", "since": "0.16",
   "why": "beta weighed the student in the mixture, and 1 - beta the teacher; now the other way round",
   "otherwise": "another divergence", "as_before": "beta=1.0 for 0.0, beta=0.0 for 1.0",
-  "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta"},
+  "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta", "configs": ["GKDConfig"],
+  "before": "0.16", "is_not": {"beta": [0, 0.5, 1]}, "nearest": "a subclass with that generalized_jsd_loss"},
+"one_side": {
+  "since": "0.16", "why": "beta 0 was the divergence of the student, 1 that of the teacher; now the other way round",
+  "otherwise": "another divergence",
+  "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta", "configs": ["GKDConfig"],
+  "before": "0.16", "given": "beta", "is": {"beta": [0, 1]}, "set": {"beta": "1.0 - {beta}"}},
+"ffd": {
+  "since": "0.20", "why": "ffd is gone since 0.20", "otherwise": "ValueError",
+  "source": "TRL 0.19.1 trl/data_utils.py, pack_dataset", "configs": ["SFTConfig"], "before": "0.20",
+  "when": ["packing"], "is": {"packing_strategy": ["ffd"]}, "set": {"packing_strategy": "\"bfd\""},
+  "shown": "packing_strategy=\"ffd\"", "nearest": "packing_strategy=\"bfd\", other neighbours"},
 "gkd_devices": {
-  "since": "1.7",
-  "why": "each GPU averaged over its own tokens",
+  "since": "1.7", "why": "each GPU averaged over its own tokens",
   "otherwise": "the mean over the tokens of all GPUs",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295",
-  "configs": ["GKDConfig"], "before": "1.7", "unless": "average_tokens_across_devices",
-  "setting": "average_tokens_across_devices", "value": "False"},
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
+  "before": "1.7", "unless": "average_tokens_across_devices", "set": {"average_tokens_across_devices": "False"}},
 "gkd_steps": {
   "what": "GKD's gradient accumulation", "since": "1.7",
   "why": "GKD averaged each micro-batch over its own tokens; now over those of the step's micro-batches",
   "otherwise": "over the tokens of the step",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295",
-  "configs": ["GKDConfig"], "before": "1.7", "equal": ["gradient_accumulation_steps", 1],
-  "same_if": "gradient_accumulation_steps is 1"},
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
+  "before": "1.7", "is_not": {"gradient_accumulation_steps": [1]}, "same_if": "gradient_accumulation_steps is 1"},
 "rloo": {
-  "what": "RLOO", "since": "0.22",
-  "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
+  "what": "RLOO", "since": "0.22", "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
   "otherwise": "the loop of GRPO, with the mean of the others as baseline",
   "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
 "dpo_length": {
-  "what": "DPO's length", "since": "0.12",
-  "why": "512 tokens if unset",
-  "otherwise": "1024",
-  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
-  "configs": ["DPOConfig"], "before": "0.12", "unless": "max_length",
-  "setting": "max_length", "value": "512"},
+  "what": "DPO's length", "since": "0.12", "why": "512 tokens if unset", "otherwise": "1024",
+  "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665", "configs": ["DPOConfig"], "before": "0.12",
+  "unless": "max_length", "set": {"max_length": "512"}},
 "kto_length": {
-  "since": "0.14",
-  "why": "512 tokens if unset",
-  "otherwise": "1024",
-  "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488",
-  "configs": ["KTOConfig"], "before": "0.14", "unless": "max_length",
-  "setting": "max_length", "value": "512"},
+  "since": "0.14", "why": "512 tokens if unset", "otherwise": "1024",
+  "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488", "configs": ["KTOConfig"], "before": "0.14",
+  "unless": "max_length", "set": {"max_length": "512"}},
 "long_rows": {
   "what": "rows longer than max_length", "since": "0.27",
   "why": "in a row longer than max_length, the prompt was first cut to max_prompt_length; shorter rows are as before",
-  "otherwise": "answers are cut, or the row is left out",
-  "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
+  "otherwise": "answers are cut, or the row is left out", "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
   "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27",
   "same_if": "no row is longer than max_length"},
 "wrapped": {
-  "what": "SFT's packing", "since": "0.19",
-  "why": "packing cut one long text into pieces",
-  "otherwise": "bfd",
-  "source": "TRL 0.18.2 trl/data_utils.py:475",
-  "configs": ["SFTConfig", "GKDConfig"], "before": "0.19", "when": ["packing"],
-  "setting": "packing_strategy", "value": "\"wrapped\""},
+  "what": "SFT's packing", "since": "0.19", "why": "packing cut one long text into pieces", "otherwise": "bfd",
+  "source": "TRL 0.18.2 trl/data_utils.py:475", "configs": ["SFTConfig", "GKDConfig"], "before": "0.19",
+  "when": ["packing"], "set": {"packing_strategy": "\"wrapped\""}},
 "end_token": {
-  "what": "the end of SFT's texts", "since": "0.16",
-  "why": "texts got no end token",
-  "otherwise": "an end token after each",
-  "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
+  "what": "the end of SFT's texts", "since": "0.16", "why": "texts got no end token",
+  "otherwise": "an end token after each", "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
 "dropout": {
-  "since": "0.14",
-  "why": "dropout was on",
-  "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout",
-  "configs": ["RewardConfig"], "before": "0.14", "unless": "disable_dropout",
-  "setting": "disable_dropout", "value": "False"},
+  "since": "0.14", "why": "dropout was on", "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout", "configs": ["RewardConfig"],
+  "before": "0.14", "unless": "disable_dropout", "set": {"disable_dropout": "False"}},
 "precision": {
   "what": "precision if unset", "since": "transformers 5.0",
-  "why": "weights were loaded as float32, quantised ones as float16",
-  "otherwise": "that of the checkpoint", "as_before": "dtype=\"float32\"",
-  "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
+  "why": "weights were loaded as float32, quantised ones as float16", "otherwise": "that of the checkpoint",
+  "as_before": "dtype=\"float32\"", "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
 "kl_in_reward": {
   "package": "verl", "what": "the KL in the reward", "since": "0.4",
-  "why": "the KL was in the reward unless a KL loss was used",
-  "otherwise": "no KL", "as_before": "algorithm.use_kl_in_reward=True",
+  "why": "the KL was in the reward unless a KL loss was used", "otherwise": "no KL",
+  "as_before": "algorithm.use_kl_in_reward=True",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
 "dual_clip": {
-  "package": "verl", "what": "dual clip", "since": "0.4",
-  "why": "there was no second bound for negative advantages",
-  "otherwise": "3.0",
-  "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272",
-  "before": "0.4",
-  "setting": "actor_rollout_ref.actor.clip_ratio_c", "value": "1000000000.0"},
+  "package": "verl", "what": "dual clip", "since": "0.4", "why": "there was no second bound for negative advantages",
+  "otherwise": "3.0", "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272", "before": "0.4",
+  "set": {"actor_rollout_ref.actor.clip_ratio_c": "1000000000.0"}},
 "data_seed": {
-  "package": "verl", "what": "order of the rows", "since": "0.6",
-  "why": "the rows were shuffled with seed 1",
+  "package": "verl", "what": "order of the rows", "since": "0.6", "why": "the rows were shuffled with seed 1",
   "otherwise": "another order in each run",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
-  "before": "0.6",
-  "setting": "data.seed", "value": "1"},
+  "before": "0.6", "set": {"data.seed": "1"}},
 "overlong": {
-  "package": "verl", "what": "overlong prompts", "since": "0.3",
-  "why": "overlong prompts were left out",
-  "otherwise": "cut on the left",
-  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469",
-  "before": "0.3",
-  "setting": "data.filter_overlong_prompts", "value": "True"},
+  "package": "verl", "what": "overlong prompts", "since": "0.3", "why": "overlong prompts were left out",
+  "otherwise": "cut on the left", "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469", "before": "0.3",
+  "set": {"data.filter_overlong_prompts": "True"}},
 "micro_batch": {
   "package": "verl", "what": "ppo_micro_batch_size and similar keys", "since": "0.4",
-  "why": "it counted all GPUs of the job, divided by their number",
-  "otherwise": "deprecated", "as_before": "the keys that end with _per_gpu",
-  "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
+  "why": "it counted all GPUs of the job, divided by their number", "otherwise": "deprecated",
+  "as_before": "the keys that end with _per_gpu", "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
 "token_mean": {
   "package": "verl", "what": "token-mean", "since": "0.8",
   "why": "it averaged the tokens of a micro-batch, then the micro-batches of all GPUs; no setting does that today",
@@ -2666,8 +2633,7 @@ BY_HAND = r"""{
 "gspo_mean": {
   "package": "verl", "what": "the mean of gspo's loss", "since": "0.9",
   "why": "gspo's loss was seq-mean-token-mean whatever loss_agg_mode said; only KL and entropy terms took that",
-  "otherwise": "loss_agg_mode",
-  "as_before": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+  "otherwise": "loss_agg_mode", "as_before": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
   "source": "verl 0.8.0 verl/trainer/ppo/core_algos.py, compute_policy_loss_gspo"},
 "geo_mean": {
   "package": "verl", "what": "the size of geo_mean's loss", "since": "0.8",
@@ -2676,8 +2642,7 @@ BY_HAND = r"""{
   "source": "verl 0.7.1 verl/workers/actor/dp_actor.py:585; 0.9.1 trainer/ppo/core_algos.py:2000"},
 "response_length": {
   "package": "verl", "what": "the divisor of seq-mean-token-sum-norm", "since": "0.9",
-  "why": "the divisor was max_response_length",
-  "otherwise": "the longest response of each micro-batch",
+  "why": "the divisor was max_response_length", "otherwise": "the longest response of each micro-batch",
   "as_before": "actor_rollout_ref.actor.loss_scale_factor=MAX_RESPONSE_LENGTH",
   "source": "verl 0.8.0 verl/workers/utils/padding.py:49; 0.9.1: line 118"},
 "sum_of_rows": {
@@ -2687,26 +2652,23 @@ BY_HAND = r"""{
   "source": "verl 0.4.1 verl/trainer/ppo/core_algos.py:549; 0.6.1: line 800"},
 "reference_dtype": {
   "package": "verl", "what": "the reference's weights", "since": "0.6",
-  "why": "the reference was loaded in bfloat16",
-  "otherwise": "fp32",
-  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248",
-  "before": "0.6", "when": "reference",
-  "setting": "actor_rollout_ref.ref.fsdp_config.model_dtype", "value": "bf16"},
+  "why": "the reference was loaded in bfloat16", "otherwise": "fp32",
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
+  "when": "reference", "set": {"actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16"}},
 "reward_engine": {
   "package": "verl", "what": "the reward model", "since": "0.7",
-  "why": "FSDP ran the reward model; now a server does",
-  "otherwise": "an error: the server has to be named", "as_before": "reward.reward_model.rollout.name=vllm",
+  "why": "FSDP ran the reward model; now a server does", "otherwise": "an error: the server has to be named",
+  "as_before": "reward.reward_model.rollout.name=vllm",
   "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml",
-  "before": "0.7", "when": "reward_model.enable", "unless": ["reward.reward_model.rollout.name",
-  "reward_model.rollout.name"],
-  "setting": "reward.reward_model.rollout.name", "value": "vllm"},
+  "before": "0.7", "when": "reward_model.enable",
+  "unless": ["reward.reward_model.rollout.name", "reward_model.rollout.name"],
+  "set": {"reward.reward_model.rollout.name": "vllm"}},
 "reward_text": {
   "package": "verl", "what": "the text that a reward sees", "since": "0.3",
   "why": "a reward saw prompt and response with special tokens; it now sees the response alone, without them",
   "otherwise": "the response without special tokens",
   "source": "verl 0.2.0.post2 verl/workers/reward_manager/naive.py:54; 0.9.1: reward_loop/reward_manager/naive.py:54",
-  "before": "0.3",
-  "same_if": "the reward reads no prompt and no special tokens"},
+  "before": "0.3", "same_if": "the reward reads no prompt and no special tokens"},
 "speed": {
   "package": "verl", "since": "0.9",
   "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
@@ -2723,67 +2685,63 @@ BY_HAND = r"""{
   "what": "SFT's length", "since": "0.15",
   "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
   "otherwise": "1024", "as_before": "max_length",
-  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242",
-  "configs": ["SFTConfig"], "first": "0.10", "before": "0.15", "unless": "max_seq_length",
-  "same_if": "the model has 1024 positions"},
+  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242", "configs": ["SFTConfig"], "first": "0.10",
+  "before": "0.15", "unless": "max_length", "same_if": "the model has 1024 positions"},
+"sft_default": {
+  "since": "0.15", "why": "None was the default, today's length", "otherwise": "TypeError", "source": "",
+  "configs": ["SFTConfig"], "before": "0.15", "given": "max_length", "is": {"max_length": [null]},
+  "set": {"max_seq_length": null, "max_length": null}},
 "sft_whole": {
-  "since": "0.10",
-  "why": "texts were cut at the tokenizer's model_max_length alone",
-  "otherwise": "1024",
-  "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used",
-  "configs": ["SFTConfig"], "before": "0.10", "unless": "max_seq_length",
-  "setting": "max_length", "value": "None"},
+  "since": "0.10", "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
+  "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used", "configs": ["SFTConfig"],
+  "before": "0.10", "unless": "max_length", "set": {"max_length": "None"}},
 "special_tokens": {
   "since": "0.15",
   "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
-  "otherwise": "ignored",
-  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275",
-  "configs": ["SFTConfig"], "before": "0.15", "when": ["dataset_kwargs"]},
+  "otherwise": "ignored", "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"],
+  "before": "0.15", "when": ["dataset_kwargs"]},
 "reward_texts": {
   "what": "the texts of RewardTrainer", "since": "0.24",
   "why": "plain texts got no end token, and a column prompt was left out",
   "otherwise": "prompt, answer and an end token",
-  "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705",
-  "configs": ["RewardConfig"], "before": "0.24",
-  "same_if": "texts are chats, without a column prompt"},
+  "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705", "configs": ["RewardConfig"],
+  "before": "0.24", "same_if": "texts are chats, without a column prompt"},
+"kto_texts": {
+  "what": "KTO's tokens", "since": "1.3", "why": "each prompt got BOS, and each answer, of a chat too, an end token",
+  "otherwise": "BOS if the tokenizer puts it; an end token for plain texts only",
+  "source": "TRL 1.2.0 trl/experimental/kto/kto_trainer.py:211; 1.3.0: line 615", "configs": ["KTOConfig"],
+  "before": "1.3",
+  "same_if": "the tokenizer or the chat template puts BOS, if there is one, and chats end with the end token"},
 "dpo_texts": {
   "what": "DPO's tokens", "since": "0.29",
   "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
   "otherwise": "together; BOS and end token for plain texts only",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809",
-  "configs": ["DPOConfig"], "before": "0.29",
-  "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"],
+  "before": "0.29", "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
 "end_token_of_chat": {
   "since": "0.17",
   "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
-  "otherwise": "none",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521",
-  "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
+  "otherwise": "none", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"],
+  "first": "0.16", "before": "0.17"},
 "whole_text": {
-  "what": "SFT on prompt and completion", "since": "0.17",
-  "why": "the loss was over prompt and completion",
+  "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
   "otherwise": "over the completion, for rows with both columns",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
-  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
-  "setting": "completion_only_loss", "value": "False"},
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488", "configs": ["SFTConfig"], "before": "0.17",
+  "unless": "DataCollatorForCompletionOnlyLM", "set": {"completion_only_loss": "False"}},
 "vllm_device": {
   "since": "0.16",
   "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
-  "otherwise": "",
-  "source": "the config of that version, which has vllm_device",
-  "configs": ["GRPOConfig"], "before": "0.16", "when": ["use_vllm"]},
+  "otherwise": "", "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"],
+  "before": "0.16", "when": ["use_vllm"]},
 "distillation_loss": {
   "since": "1.9", "otherwise": "over the whole vocabulary",
   "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
   "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263",
   "configs": ["DistillationConfig"], "before": "1.9", "when": ["loss_top_k"]},
 "dropout_kto": {
-  "since": "0.12",
-  "why": "dropout was on",
-  "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout",
-  "configs": ["KTOConfig"], "before": "0.12", "unless": "disable_dropout",
-  "setting": "disable_dropout", "value": "False"}
+  "since": "0.12", "why": "dropout was on", "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout", "configs": ["KTOConfig"], "before": "0.12",
+  "unless": "disable_dropout", "set": {"disable_dropout": "False"}}
 }
 """
 RULES = json.loads(BY_HAND)
@@ -2816,6 +2774,12 @@ def reason(rule: str) -> str:
     return RULES[rule]["why"]
 
 
+def chosen(text: str) -> str:
+    """`A if True else B` as A."""
+    match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)
+    return match[1 if match[2] == "True" else 3] if match else text
+
+
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules with a setting or a note that hold for a version of a package."""
     rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
@@ -2832,6 +2796,10 @@ class Edit:
     text: str
     change: Change | None = None  # None belongs to the edit before it
 
+    def is_inside(self, start: int, end: int) -> bool:
+        """Whether it is a part of a text; what stands at either end of it is none."""
+        return start <= self.start < end and start < self.end <= end and (self.start, self.end) != (start, end)
+
 
 @dataclass
 class Report:
@@ -2846,6 +2814,11 @@ class Report:
         edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
+
+    def drop_inner(self) -> None:
+        """Leave out edits inside a text that goes."""
+        cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}
+        self.edits = [e for e in self.edits if not any(e.is_inside(*cut) for cut in cuts)]
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}
@@ -3032,7 +3005,7 @@ class TrlRun:
 
     def is_on(self, name: str) -> bool:
         """Whether a setting is given or by default, and may be other than off."""
-        return self.value(name) not in (None, False)
+        return self.value(name) not in (None, False, "no")
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)
@@ -3040,34 +3013,45 @@ class TrlRun:
 
 # ----------------------------------------------------------------- trl settings (src/programs/migrate/trl_settings.py)
 
-Changes = Iterator[tuple[str, Change]]
+Plan = dict[str, Change]  # {argument: what becomes of it}
 
 
-def by_rules(run: TrlRun, report: Report) -> Changes:
+def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
     """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
-    here, loss = {*run.source.imports, *run.source.calls}, run.value("loss_type")
-    kinds = loss if isinstance(loss, list) else [loss]
-    for rule, entry in rules_of("trl", run.version):
-        unless, losses = entry.get("unless", ""), entry.get("losses", kinds)
-        is_given = unless in here or (run.has(unless) and str(run.value(unless)) not in ("None", "0", "0.0"))
-        is_on = "when" not in entry or any(map(run.is_on, entry["when"]))
-        is_on = is_on and (loss is UNKNOWN or any(kind in losses for kind in kinds))
-        is_on = is_on and re.search(entry.get("text", ""), "\n".join(map(run.source.code, scoring(run.source))))
-        pair = [run.value(x) if isinstance(x, str) else x for x in entry.get("equal", ())]
-        is_known = pair and not {None, UNKNOWN} & {*pair}  # whether the condition holds
-        if run.config not in entry["configs"] or not is_on or is_given or (is_known and pair[0] == pair[1]):
+    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
+        plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
+        wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
+        values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
+        is_known = name != "" and not any(x is None or x is UNKNOWN for x in values)
+        if is_known and values[0] in values[1:]:
             continue
-        if loss is UNKNOWN and "losses" in entry:
-            shown = ", ".join(kind for kind in losses if kind)
-            report.note(f"loss_type is known at run time only; if it is {shown}: {entry['why']}")
-        elif "setting" in entry:
-            yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
-        elif is_known or "nearest" in entry:
-            name = entry["equal"][0] if is_known else re.match(r"\w+", entry["shown"])[0]
+        if unknown := next((x for x in wanted if run.value(x) is UNKNOWN), None):
+            shown = ", ".join(map(str, wanted[unknown]))
+            settings = "".join(f": {change.setting}" for change in plan.values() if change.setting)
+            report.note(f"{unknown} is known at run time only; if it is {shown}: {entry['why']}{settings}")
+            continue
+        yield plan
+        if "nearest" in entry or (is_known and "set" not in entry):
+            name = name or re.match(r"\w+", entry["shown"])[0]
             nearest = entry.get("nearest") or entry["same_if"]
             report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
-        else:
+        elif "set" not in entry:
             report.note_rule(entry)
+
+
+def applies(run: TrlRun, entry: dict) -> bool:
+    """Whether a rule may hold: one setting of `when` is on, `given` is given, `unless` is not, those of `is` have one
+    of the values there, or are known at run time only, and a reward has the `text`.
+    """
+    unless, rewards = entry.get("unless", ""), scoring(run.source) if "text" in entry else ()
+    is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
+    is_given = unless in {*run.source.imports, *run.source.calls} or (run.has(unless) and run.value(unless) is not None)
+    for name, wanted in entry.get("is", {}).items():
+        value = run.value(name)
+        values = value if isinstance(value, list) else [value]
+        is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
+    return bool(is_on and has_text) and not is_given and ("given" not in entry or run.has(entry["given"]))
 
 
 def term(text: str) -> str:
@@ -3075,126 +3059,68 @@ def term(text: str) -> str:
     return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
-def product(run: TrlRun, first: str, second: str) -> str:
-    """A product of two settings: a number where both are written as such."""
-    values = run.value(first), run.value(second)
-    if UNKNOWN in values or any(run.has(n) and not isinstance(run.nodes[n], ast.Constant) for n in (first, second)):
-        return f"{term(run.text(first))} * {term(run.text(second))}"
-    return str(values[0] * values[1])
+def text_of_rule(run: TrlRun, form: str | None) -> str | None:
+    """A text of by_hand.json with the settings that it names; a number where all of them are written as such."""
+    if form is None:
+        return None
+    text = form.format_map({name: term(run.text(name)) for name in re.findall(r"\{(\w+)\}", form)})
+    if numbers := re.fullmatch(r"([\d.]+) ([*-]) ([\d.]+)", text):
+        first, second = map(ast.literal_eval, numbers.group(1, 3))
+        return str(first * second if numbers[2] == "*" else first - second)
+    return chosen(text)
 
 
-def batch(run: TrlRun, report: Report) -> Changes:
-    """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
-    if run.config != "GRPOConfig" or not run.before("0.15"):
+def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """The share of warmup steps."""
+    since, ratio, text = "transformers 5.0", run.value("warmup_ratio"), run.text("warmup_ratio")
+    steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
+    if not run.has("warmup_ratio"):
         return
-    sizes = ["per_device_train_batch_size"]
-    if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
-        sizes.append("per_device_eval_batch_size")
-    for name in sizes:
-        yield name, by_hand(name, product(run, name, "num_generations"), "batch")
+    if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
+        why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
+        report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
+    elif steps:
+        yield {"warmup_ratio": Change("warmup_ratio", None, since, "warmup_steps won over it")}
+    else:
+        plan = {"warmup_ratio": Change("warmup_steps", text, since, "warmup_steps below 1 is the share")}
+        if run.has("warmup_steps"):  # one argument for both
+            plan["warmup_steps"] = Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
+        yield plan
 
 
-def sampling(run: TrlRun, report: Report) -> Changes:
-    """Sampling by default, log-probs that the temperature did not divide, and the server of vLLM."""
-    vllm = run.value("use_vllm")
-    top_k = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
-    if run.config == "OnlineDPOConfig" and run.before("0.27") and not (run.before("0.14") or run.has("top_k")):
-        if run.before("0.23") or vllm is not True:
-            yield "top_k", by_hand("top_k", "50" if run.before("0.23") else top_k, "top_k_online")
-    if run.config != "GRPOConfig":
-        return
-    if run.before("0.16") and run.value("temperature") != 1.0:
-        kwargs = f'{{"temperature": {run.text("temperature")}}}'
-        yield "temperature", by_hand("temperature", "1.0", "temperature")
-        yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
-    if run.before("0.16") and vllm is not True:
-        yield "top_k", by_hand("top_k", top_k, "top_k")
-    elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield "top_k", by_hand("top_k", "0", "top_k_none")
-    by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
-    if run.is_on("use_vllm") and (by_default or run.value("vllm_mode") == "server"):
-        report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")
-
-
-def schedule(run: TrlRun, report: Report) -> Changes:
-    """The share of warmup steps; fewer names for the same."""
-    since = "transformers 5.0"
-    if run.has("warmup_ratio"):
-        ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
-        steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
-        if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
-            why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
-            report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
-        elif steps:
-            yield "warmup_ratio", Change("warmup_ratio", None, since, "warmup_steps won over it")
-        else:
-            if run.has("warmup_steps"):  # one argument for both
-                yield "warmup_steps", Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
-            yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
-    if run.has("group_by_length"):
-        given, on, off = run.text("group_by_length"), '"group_by_length"', '"random"'
-        text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
-        yield "group_by_length", Change("train_sampling_strategy", text, since, "its new name")
-
-
-def preferences(run: TrlRun, report: Report) -> Changes:
-    """DPO: the SFT term and a loss by their new names, the coefficient of a divergence."""
+def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """DPO: the SFT term, and a loss by its new name."""
     kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
     if run.config != "DPOConfig" or not run.before("0.29"):
         return
     renamed = re.sub(r"(['\"])aot_pair\1", r"\1aot_unpaired\1", shown)
     if renamed != shown:
-        shown = renamed
-        yield "loss_type", Change("loss_type", shown, "0.29", "its new name", "ValueError")
+        yield {"loss_type": Change("loss_type", renamed, "0.29", "its new name", "ValueError")}
     elif kinds is UNKNOWN:
         report.note("loss_type is known at run time only; if it is aot_pair: the name is gone, now aot_unpaired")
-    kind, coefficient = run.value("f_divergence_type"), f"1 - {term(run.text('f_alpha_divergence_coef'))}"
-    alpha = by_hand("f_alpha_divergence_coef", coefficient, "alpha")
-    if kind == "alpha_divergence":
-        yield alpha.name, alpha
-    elif kind is UNKNOWN:
-        instead = f"{alpha.why}: {alpha.setting}"
-        report.note(f"f_divergence_type is known at run time only; if it is alpha_divergence: {instead}")
     if run.has("rpo_alpha") and run.value("rpo_alpha") is None:
-        yield "rpo_alpha", Change("rpo_alpha", None, "0.29", "there was no SFT term")
+        yield {"rpo_alpha": Change("rpo_alpha", None, "0.29", "there was no SFT term")}
     elif run.has("rpo_alpha"):
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
-        shown = shown[1:-1] if isinstance(kinds, list) else shown
+        losses = renamed[1:-1] if isinstance(kinds, list) else renamed
         weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
-        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)
-        yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
+        plan = {"rpo_alpha": Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)}
+        plan["loss_type"] = Change("loss_type", f'[{losses}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
-            yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
+            why = "its weights stand before that of the SFT term"
+            plan["loss_weights"] = Change("loss_weights", None, "0.29", why)
+        yield plan
 
 
-def supervised(run: TrlRun, report: Report) -> Changes:
-    """SFT and GKD: a way of packing that is gone, the average over micro-batches, the mixture of two models."""
-    if run.config not in ("SFTConfig", "GKDConfig"):
-        return
-    if run.config == "GKDConfig" and run.before("0.16") and (beta := run.value("beta")) != 0.5:
-        change = by_hand("beta", f"{1.0 - beta}" if beta in (0, 1) else "", "mixture")
-        if change.text:
-            yield "beta", change
-        else:
-            nearest = "a subclass with that generalized_jsd_loss"
-            report.refuse(run.place("beta"), f"beta={run.text('beta')}", change.why, nearest)
-    if run.is_on("packing") and run.value("packing_strategy") == "ffd":
-        yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
-        report.refuse(
-            run.place("packing_strategy"),
-            'packing_strategy="ffd"',
-            "gone since 0.20",
-            'packing_strategy="bfd", other neighbours',
-        )
-    if run.before("0.15") and run.has("max_seq_length") and run.value("max_seq_length") is None:
-        yield "max_seq_length", Change("max_seq_length", None, "0.15", "None was the default, today's length")
+def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """What no signature shows: plans that stand or fall as a whole."""
+    yield from by_rules(run, report)
+    yield from warmup(run, report)
+    yield from sft_term(run, report)
 
-
-MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
-ELSEWHERE = {"warmup_ratio", "group_by_length", "rpo_alpha", *CUT}
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
@@ -3262,20 +3188,24 @@ def is_same(name: str, old, new) -> bool:
 
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
-    plan = {}
-    elsewhere = ELSEWHERE - {*CUT} if run.config == "DistillationConfig" else ELSEWHERE  # no class cuts its prompts
-    for name in [n for n in run.nodes if n not in elsewhere and n not in run.of_trainer]:
+    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # whose prompts no class cuts
+    for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
-        if not gone:
+        if not gone or (name in cut and name in run.fields):
             continue
-        since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        new = new if new in trl_defaults(run.config) else None
+        if name in cut and name in run.unsure:
+            report.refuse(place, name, f"set in a branch, and no trainer has {name}", "a trainer for each value")
+            continue
+        since = gone["since"] if name in cut else since_of(run.config, name, run.version)
+        new, text = gone.get("renamed"), run.text(name)
+        new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
         if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
-            plan[name] = Change(new, text, since, f"the new name of {name}")
+            plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
             continue
-        same = (None, False, "", NAMES["same_values"].get(name))
-        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in same)
-        plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
+        is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
+        is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
+        effect = ", and the run is the same" * (not is_lost and name not in cut)
+        plan[name] = Change(name, None, since, f"{name} is gone{effect}")
         if is_lost:
             nearest = NAMES["gone_arguments"].get(name, "leaving it out")
             report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
@@ -3297,41 +3227,25 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
 
 def is_idle(run: TrlRun, name: str) -> bool:
     """Whether a setting cannot act beside what the script gives."""
-    switches = {"vllm_": "use_vllm", "ref_model_": "sync_ref_model", "packing_strategy": "packing"}
-    switch = next((switches[start] for start in switches if name.startswith(start)), None)
-    if switch:
-        return not run.is_on(switch)
-    if name == "average_tokens_across_devices":  # the others count no tokens with it
-        return run.config != "SFTConfig"
-    if name == "use_bias_correction_kl":
-        return run.value("beta") == 0
-    if name == "f_alpha_divergence_coef":
-        return run.value("f_divergence_type") != "alpha_divergence"
-    return name == "bf16" and run.has("fp16") and run.value("fp16") is not False
+    switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
+    return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: what becomes of it}, with those to add."""
     plan = given_changes(run, report) | default_changes(run)
     seen = run.call is None and run.config in run.source.calls  # calls elsewhere, which get their own
-    for meaning in MEANINGS:
-        changes = dict(meaning(run, report))
-        for name in [name for name in changes if run.unseen and name in OF_OTHERS and changes[name].source]:
-            change = changes.pop(name)
+    for group in meanings(run, report):
+        for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
+            change = group.pop(name)
             if not seen or name in {*run.nodes, *run.unsure}:
                 report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
-        of_branch = [c for name, c in changes.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
+        of_branch = [c for name, c in group.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
         for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
-            shown = ", ".join(c.setting.replace(UNSURE, "") for c in changes.values() if c.text)
+            shown = ", ".join(c.setting.replace(UNSURE, "") for c in group.values() if c.text)
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
-        plan |= {} if of_branch else changes  # what an edit says would hold in one branch alone
-    for name in [n for n in CUT if run.in_config(n) and n not in {*trl_defaults(run.config), *run.fields}]:
-        if name in run.unsure:
-            why = f"set in a branch, and no trainer has {name}"
-            report.refuse(run.place(name), name, why, "a trainer for each value")
-        else:
-            plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
+        plan |= {} if of_branch else group  # what an edit says would hold in one branch alone
     return plan
 
 
@@ -3400,8 +3314,8 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
-    for old in [old for old in NAMES["of_loading"] if old in given]:
-        new, form = NAMES["of_loading"][old]
+    for old in [old for old in NAMES["forms"] if old in given]:
+        new, form = NAMES["forms"][old]
         if new in {*given, *(change.name for change in plan.values())}:
             report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
         else:
@@ -3599,6 +3513,11 @@ class TrlMigration:
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
                 report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
         self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
         if config in (*SAMPLING, "OnlineDPOConfig"):
             rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
             mend_rewards(source, rewards if run.before("0.18") else None, report)
@@ -3724,10 +3643,8 @@ class TrlMigration:
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
         """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen, given = (
-            ", ".join(dict.fromkeys(map(self.place, calls))),
-            {*run.of_trainer, *(x.name for x in run.arguments)},
-        )
+        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        given = {*run.of_trainer, *(x.name for x in run.arguments)}
         added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
         then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
@@ -3788,12 +3705,11 @@ class TrlMigration:
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
         config = CONFIGS[trainer]
-        calls = self.source.calls.get(config, [])
+        calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
-
         for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
-            values = [run.value(name) for name in names if run.value(name) is not None]
-            if run.has(names[0]) and UNKNOWN not in values:
+            values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
+            if not any(x is None or x is False or x is UNKNOWN for x in values):  # a default of that version, too
                 flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
@@ -3803,8 +3719,7 @@ class TrlMigration:
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
         nearest += f"; no flag was found for {left}" * bool(left)
         why = f"{trainer} of {self.version} has no successor in TRL"
-        if trainer == "RLOOTrainer":
-            why = reason("rloo")
+        why = reason("rloo") if trainer == "RLOOTrainer" else why
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
         self.carried |= {trainer, config}
@@ -3868,8 +3783,8 @@ def outcome(source: PythonSource, version: str) -> dict[str, str]:
     settings, report = {}, Report()
     for trainer, call in trainer_calls(source):
         run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
-        plan = default_changes(run) | dict(change for meaning in MEANINGS for change in meaning(run, report))
-        settings |= {name: change.text or "" for name, change in plan.items()}
+        for plan in [default_changes(run), *meanings(run, report)]:
+            settings |= {name: change.text or "" for name, change in plan.items()}
         if run.value("max_prompt_length"):
             settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
     return settings
@@ -3969,7 +3884,6 @@ COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"]
 STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
     r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
 )
-IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
@@ -4166,7 +4080,7 @@ class YamlJob(JobFile):
     def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
-            report.refuse(self.place(word.start), word.key, *IN_BRACES)
+            report.edit(*removal(self.text, word), "", change)
         else:
             self.cut(word.start, word.end, change, report)
 
@@ -4181,8 +4095,8 @@ class YamlJob(JobFile):
 
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
-                self.cut(start, start, None, report)
-                del self.sections[name]
+                section = self.sections.pop(name)
+                self.cut(start, section.end_mark.index if section.flow_style else start, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")
@@ -4193,15 +4107,16 @@ class YamlJob(JobFile):
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
             node[parts[-1]] = yaml.safe_load(change.text)
-        for name, tree in trees.items():
+        for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
-            if section.flow_style:
-                report.refuse("", name, *IN_BRACES)
-                continue
             line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
             place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
-            report.edit(place, place, f"\n{text[:-1]}" if line_end < 0 else text)
+            text = f"\n{text[:-1]}" if line_end < 0 else text
+            if section.flow_style:
+                place = section.end_mark.index - 1
+                text = ", " + yaml.safe_dump(tree, sort_keys=False, default_flow_style=True, width=1e9).strip()[1:-1]
+            report.edit(place, place, text)
             for change in rows[name]:
                 report.edit(place, place, "", change)
 
@@ -4265,6 +4180,9 @@ OF_THE_MACHINE = re.compile(
 NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0", "-1")
 UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
+OWN_CONFIG = re.compile(
+    r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
+)
 TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
 
 
@@ -4302,11 +4220,10 @@ class VerlMigration:
         done = {word.key for word, _ in edits}
         if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)['\"]?", job.text)
-        if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
+        if own := [*OWN_CONFIG.finditer(job.text)]:  # a file of settings, or a folder, that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
-            nearest = f"migrate.py on the file of {own[1]} too, with --from verl=={self.version}"
-            report.refuse(job.place(own.start()), own[0], why, nearest)
+            nearest = f"migrate.py on that file too, with --from verl=={self.version}"
+            report.refuse(job.place(own[0].start()), " ".join(match[0] for match in own), why, nearest)
         else:
             silent = {key: change for key, change in self.silent().items() if key not in done}
         # a default stands before all words of its command, so that one in a branch wins where it runs
@@ -4497,9 +4414,8 @@ class VerlMigration:
             is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
-            if "setting" in entry:
-                plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
-            else:
+            plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
+            if "set" not in entry:
                 self.report.note_rule(entry)
         return plan
 
@@ -4787,6 +4703,7 @@ def result_of(package: str, version: tuple[str, str], report: Report, place, new
 
     `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
     """
+    report.drop_inner()
     if report.edits:
         behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"

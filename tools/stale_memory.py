@@ -31,7 +31,7 @@ def rows() -> list[tuple[str, str, str, str]]:
     for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")).values():
         if "what" in entry:
             package = "" if " " in entry["since"] else {"verl": "verl "}.get(entry.get("package"), "TRL ")
-            setting = entry.get("as_before") or ("setting" in entry and f"{entry['setting']}={entry['value']}")
+            setting = entry.get("as_before") or ", ".join(f"{k}={v}" for k, v in entry.get("set", {}).items())
             now = entry["otherwise"] + (f"; as before: `{setting}`" if setting else "; no setting")
             result.append((package + entry["since"], entry["what"], entry["why"], now))
     return sorted(result, key=lambda row: (row[0].split()[0] != "TRL", row[0].split()[0], version(row[0])))

@@ -58,6 +58,7 @@ def result_of(package: str, version: tuple[str, str], report: Report, place, new
 
     `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
     """
+    report.drop_inner()
     if report.edits:
         behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"

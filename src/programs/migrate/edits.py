@@ -40,6 +40,12 @@ def reason(rule: str) -> str:
     return RULES[rule]["why"]
 
 
+def chosen(text: str) -> str:
+    """`A if True else B` as A."""
+    match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)
+    return match[1 if match[2] == "True" else 3] if match else text
+
+
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules with a setting or a note that hold for a version of a package."""
     rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
@@ -56,6 +62,10 @@ class Edit:
     text: str
     change: Change | None = None  # None belongs to the edit before it
 
+    def is_inside(self, start: int, end: int) -> bool:
+        """Whether it is a part of a text; what stands at either end of it is none."""
+        return start <= self.start < end and start < self.end <= end and (self.start, self.end) != (start, end)
+
 
 @dataclass
 class Report:
@@ -70,6 +80,11 @@ class Report:
         edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
+
+    def drop_inner(self) -> None:
+        """Leave out edits inside a text that goes."""
+        cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}
+        self.edits = [e for e in self.edits if not any(e.is_inside(*cut) for cut in cuts)]
 
     def refuse(self, line, setting: str, why: str, nearest: str) -> None:
         entry = {"line": line, "setting": setting, "why": why, "nearest": nearest}

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from parts.foundation.messages import UserError
-from programs.migrate.edits import Change, Edit, Report, edited
+from programs.migrate.edits import Change, Edit, Report, edited, removal
 
 SECTIONS = (
     "data actor_rollout_ref critic reward_model reward algorithm trainer sandbox_fusion custom_reward_function "
@@ -21,7 +21,6 @@ COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"]
 STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
     r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
 )
-IN_BRACES = "settings inside { } are not edited", "one key a line"
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
@@ -218,7 +217,7 @@ class YamlJob(JobFile):
     def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
-            report.refuse(self.place(word.start), word.key, *IN_BRACES)
+            report.edit(*removal(self.text, word), "", change)
         else:
             self.cut(word.start, word.end, change, report)
 
@@ -233,8 +232,8 @@ class YamlJob(JobFile):
 
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
-                self.cut(start, start, None, report)
-                del self.sections[name]
+                section = self.sections.pop(name)
+                self.cut(start, section.end_mark.index if section.flow_style else start, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")
@@ -245,14 +244,15 @@ class YamlJob(JobFile):
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
             node[parts[-1]] = yaml.safe_load(change.text)
-        for name, tree in trees.items():
+        for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
-            if section.flow_style:
-                report.refuse("", name, *IN_BRACES)
-                continue
             line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
             place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
-            report.edit(place, place, f"\n{text[:-1]}" if line_end < 0 else text)
+            text = f"\n{text[:-1]}" if line_end < 0 else text
+            if section.flow_style:
+                place = section.end_mark.index - 1
+                text = ", " + yaml.safe_dump(tree, sort_keys=False, default_flow_style=True, width=1e9).strip()[1:-1]
+            report.edit(place, place, text)
             for change in rows[name]:
                 report.edit(place, place, "", change)

@@ -28,8 +28,8 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
-    for old in [old for old in NAMES["of_loading"] if old in given]:
-        new, form = NAMES["of_loading"][old]
+    for old in [old for old in NAMES["forms"] if old in given]:
+        new, form = NAMES["forms"][old]
         if new in {*given, *(change.name for change in plan.values())}:
             report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
         else:

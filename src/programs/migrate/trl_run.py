@@ -81,7 +81,7 @@ class TrlRun:
 
     def is_on(self, name: str) -> bool:
         """Whether a setting is given or by default, and may be other than off."""
-        return self.value(name) not in (None, False)
+        return self.value(name) not in (None, False, "no")
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)

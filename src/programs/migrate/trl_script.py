@@ -13,7 +13,7 @@ from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit, python
+from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
@@ -119,6 +119,11 @@ class TrlMigration:
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
                 report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
         self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
         if config in (*SAMPLING, "OnlineDPOConfig"):
             rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
             mend_rewards(source, rewards if run.before("0.18") else None, report)
@@ -244,10 +249,8 @@ class TrlMigration:
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
         """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen, given = (
-            ", ".join(dict.fromkeys(map(self.place, calls))),
-            {*run.of_trainer, *(x.name for x in run.arguments)},
-        )
+        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        given = {*run.of_trainer, *(x.name for x in run.arguments)}
         added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
         then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
@@ -308,12 +311,11 @@ class TrlMigration:
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
         config = CONFIGS[trainer]
-        calls = self.source.calls.get(config, [])
+        calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
-
         for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
-            values = [run.value(name) for name in names if run.value(name) is not None]
-            if run.has(names[0]) and UNKNOWN not in values:
+            values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
+            if not any(x is None or x is False or x is UNKNOWN for x in values):  # a default of that version, too
                 flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
@@ -323,8 +325,7 @@ class TrlMigration:
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
         nearest += f"; no flag was found for {left}" * bool(left)
         why = f"{trainer} of {self.version} has no successor in TRL"
-        if trainer == "RLOOTrainer":
-            why = reason("rloo")
+        why = reason("rloo") if trainer == "RLOOTrainer" else why
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
         self.carried |= {trainer, config}
@@ -388,8 +389,8 @@ def outcome(source: PythonSource, version: str) -> dict[str, str]:
     settings, report = {}, Report()
     for trainer, call in trainer_calls(source):
         run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
-        plan = default_changes(run) | dict(change for meaning in MEANINGS for change in meaning(run, report))
-        settings |= {name: change.text or "" for name, change in plan.items()}
+        for plan in [default_changes(run), *meanings(run, report)]:
+            settings |= {name: change.text or "" for name, change in plan.items()}
         if run.value("max_prompt_length"):
             settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
     return settings

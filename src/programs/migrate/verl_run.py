@@ -23,6 +23,9 @@ OF_THE_MACHINE = re.compile(
 NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0", "-1")
 UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
+OWN_CONFIG = re.compile(
+    r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
+)
 TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
 
 
@@ -60,11 +63,10 @@ class VerlMigration:
         done = {word.key for word, _ in edits}
         if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)['\"]?", job.text)
-        if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
+        if own := [*OWN_CONFIG.finditer(job.text)]:  # a file of settings, or a folder, that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
-            nearest = f"migrate.py on the file of {own[1]} too, with --from verl=={self.version}"
-            report.refuse(job.place(own.start()), own[0], why, nearest)
+            nearest = f"migrate.py on that file too, with --from verl=={self.version}"
+            report.refuse(job.place(own[0].start()), " ".join(match[0] for match in own), why, nearest)
         else:
             silent = {key: change for key, change in self.silent().items() if key not in done}
         # a default stands before all words of its command, so that one in a branch wins where it runs
@@ -255,9 +257,8 @@ class VerlMigration:
             is_on = has_reference if when == "reference" else not when or self.is_on(when)
             if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
                 continue
-            if "setting" in entry:
-                plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
-            else:
+            plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
+            if "set" not in entry:
                 self.report.note_rule(entry)
         return plan
 
