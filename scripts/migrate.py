@@ -30,21 +30,21 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       552-769  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
 #       772-860  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
 #      863-1065  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1068-1168  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     1171-1209  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     1212-1448  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     1451-2361  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2364-2929  edits             Edits at places of a text, each with its line of the table
-#     2932-3011  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3014-3292  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3295-3407  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3410-3790  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3793-3869  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3872-4121  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4124-4167  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4170-4508  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4511-4661  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4664-4894  command           The command line: input, output, messages
+#     1068-1171  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     1174-1212  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     1215-1451  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     1454-2366  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2369-2934  edits             Edits at places of a text, each with its line of the table
+#     2937-3016  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3019-3297  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3300-3412  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3415-3795  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3798-3874  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3877-4126  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4129-4172  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4175-4513  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4516-4666  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4669-4899  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -1109,7 +1109,10 @@ TODAY = {
     "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
     "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
     f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "False, or trainer.use_v1=False, which corrects"),
+    f"{CORRECTION}.bypass_mode=true": (
+        "leaves out the correction with it",
+        "False, or trainer.use_v1=False, which corrects",
+    ),
     "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
     f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
@@ -2251,7 +2254,9 @@ NAMES_TEXT = r"""{
  "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
-"get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95}, "carried": {"lr": ["learning_rate"],
+"get_kbit_device_map": "accelerate's PartialState().local_process_index"},
+"of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95},
+"carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
 ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":

@@ -48,7 +48,10 @@ TODAY = {
     "sandbox_fusion": (IGNORED, "reward.sandbox_fusion"),
     "algorithm.filter_groups.max_num_gen_batches": (IGNORED, "algorithm.filter_groups.max_inflight_gen_batches"),
     f"{CORRECTION}.loss_type": (IGNORED, f"{ACTOR}.policy_loss.loss_mode"),
-    f"{CORRECTION}.bypass_mode=true": ("leaves out the correction with it", "False, or trainer.use_v1=False, which corrects"),
+    f"{CORRECTION}.bypass_mode=true": (
+        "leaves out the correction with it",
+        "False, or trainer.use_v1=False, which corrects",
+    ),
     "algorithm.policy_loss_fn": (GONE, f"{ACTOR}.policy_loss.loss_mode"),
     f"{ACTOR}.tis_imp_ratio_cap": (GONE, f"{CORRECTION}.rollout_is=token and {CORRECTION}.rollout_is_threshold"),
     "algorithm.rollout_is": (GONE, f"{CORRECTION}.rollout_is"),
