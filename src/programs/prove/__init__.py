@@ -12,7 +12,7 @@
                        the accuracies in metrics.jsonl are those of its models; KL to its start or teacher
     results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
                        and reward: computed again from the completions; intervals and McNemar's p recomputed;
-                       unfinished texts that count as right
+                       unfinished texts that count as right; two rows to read
     FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
                        verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
                        output), whether hostile programs get paid, read or change anything, or end the reward

@@ -1,4 +1,4 @@
-"""An evaluation's results: metrics recounted from the samples, intervals and p from their formulas."""
+"""An evaluation's results: metrics recounted from the samples, intervals and p from their formulas, rows to read."""
 
 import json
 import math
@@ -169,6 +169,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
         for results, found in results_of
     }
     describe_unfinished(proof, samples, main)
+    describe_rows(proof, all_results[-1], main)
     if len(results_of) == 2:
         compare(proof, path, recounts, main)
     else:
@@ -188,6 +189,19 @@ def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
+
+
+def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
+    """Two rows to read: the highest score and the lowest."""
+    rows = [row[0] for row in results.samples[main[0]].values()]
+    name = column_of(main[1], rows[0])
+    rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
+    picked = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    proof.figures["rows"] = [
+        {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
+    ]
+    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
