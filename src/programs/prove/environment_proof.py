@@ -1,9 +1,24 @@
-"""An environment: reward_preflight.py's checks."""
+"""An environment: reward_preflight.py's checks, and the same scripted answers in all four programs."""
 
+import asyncio
+import contextlib
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+from parts.data.prompts import RESERVED
+from parts.data.rows import prompt_of, read_rows
+from parts.environments.conversations import PlayLimits
+from parts.environments.environments import load_environments
+from parts.environments.play_setup import PlaySetup
+from parts.environments.text_turns import TextTurns
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError
+from parts.rewards.reward_forms import import_file
 from programs.prove.proof import Proof, failures_of, preflight_of
+
+TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
@@ -13,11 +28,88 @@ def is_environment(file: Path, name: str) -> bool:
     return bool(found) and "def __call__(" not in found[0]
 
 
+class Script:
+    """Conversations whose answers are known, and what the samplers of all places take from it."""
+
+    def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
+        self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
+        self.texts, self.environments = TextTurns(), load_environments(spec)
+        self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
+
+    def say(self, number: int) -> list[int]:
+        """The next answer of a conversation, and its end."""
+        turn, answers = self.turns[number], self.answers[number]
+        self.turns[number] += 1
+        over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
+        return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
+
+    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
+        """An answer to each prompt; conversations begin in the order of the rows."""
+        begun = list(self.texts.begun)
+        return [self.say(begun.index(ids[0])) for ids in prompts]
+
+
+def in_ppo_train(module, s: Script) -> list[float]:
+    """Returns of ppo_train.py's rollout."""
+    engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
+    models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
+    samples = module.converse(s.setup, config, models, engine, module.Reward([]), s.rows, None, {})
+    return [sample["score"] for sample in samples]
+
+
+def in_grpo_train(module, s: Script) -> list[float]:
+    """Returns that grpo_train.py gives to TRL for the conversations of its rollout_func."""
+    scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
+    trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
+    ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
+    (reward,) = scorer.for_trl()
+    return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
+
+
+def in_evaluation(module, s: Script) -> list[float]:
+    """Scores of evaluation.py's conversations."""
+
+    def generate(requests: list, done, numbers: list[int]) -> None:
+        for place, number in enumerate(numbers):
+            *ids, end = s.say(number)
+            done(place, {"ids": ids, "end": [end]})
+
+    task = object.__new__(module.EnvironmentTask)
+    task.reward = module.Reward([])
+    model = SimpleNamespace(tokenizer=s.texts, eos_ids=[0], turns=lambda: generate)
+    given = SimpleNamespace(max_new_tokens=1), s.setup, model, [row | {"sample": 0} for row in s.rows]
+    records = task.records(*given, SimpleNamespace(rows={}, hits=0, add=lambda *_: None))
+    return [record["metrics"]["score"] for record in records]
+
+
+def in_verl(module, s: Script) -> list[float]:
+    """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
+    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
+    settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
+    player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
+    player.setup = s.setup  # texts in the place of a tokenizer's ids
+
+    async def one(number: int) -> float:
+        async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
+            return s.say(number), [0.0] * 2
+
+        return player.scores(*await player.play(s.rows[number], sample), {})[0]
+
+    async def every() -> list[float]:
+        return await asyncio.gather(*map(one, range(len(s.rows))))
+
+    return asyncio.run(every())
+
+
+PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
+
+
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Try an environment on rows."""
     report = preflight_of("environment", spec, data, flags, seconds)
-    proof = Proof("environment", spec, findings=failures_of(report))
-    proof.figures = {name: report[name] for name in ("gold", "policies")}
+    proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
+    proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
     known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
     paid = ", ".join(f"{line['name']} {line['max']:g}" for line in known)
     if gold := report["gold"]:
@@ -27,4 +119,35 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
         proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
     for note in [x for x in report["findings"] if x["check"] == "goes_on"]:
         proof.say(f"Note: {note['message']}; {note['try']}.")
+    if not plays:
+        proof.skip("What the four places pay", "no conversation came to its end")
+        return proof
+    played = [rows[play["row"] - 1] for play in plays]
+    columns = [{name: value for name, value in row.items() if name not in RESERVED} for row in played]
+    talks = [{"prompt": prompt_of(row, "prompt", data), "columns": c} for row, c in zip(played, columns, strict=True)]
+    compare_places(proof, spec, plays, talks)
     return proof
+
+
+def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
+    """Play the answers of reward_preflight.py in every place, and add findings where the returns are others."""
+    returns, expected = {}, [play["return"] for play in plays]
+    for name, play_there in PLACES.items():
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
+                returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
+        except UserError as error:  # of the import, as a script has its own class of these
+            proof.skip(f"What {name}.py pays", str(error))
+            continue
+        except Exception as error:  # of the environment, where it is played in another order or thread
+            proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
+        if wrong:
+            play, got = plays[wrong[0]], returns[name][wrong[0]]
+            where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
+            proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
+    proof.figures["returns"] = {"alone": expected, **returns}
+    same = [name for name, values in returns.items() if values == expected]
+    proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")

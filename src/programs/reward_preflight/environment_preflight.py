@@ -60,6 +60,10 @@ class EnvironmentPreflight(Checks):
         few = [play for play in few if play.outcome and not play.outcome["hung"]]
         self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
+        self.report["plays"] = [
+            {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
+            for p in few
+        ]
         return self.report | self.findings.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
