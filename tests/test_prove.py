@@ -434,7 +434,10 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
     )
 
 
-ENVIRONMENTS = '''class Sound:
+ENVIRONMENTS = '''import inspect
+
+
+class Sound:
     def reset(self, answer, **row):
         self.answer, self.tries, self.right = str(answer), 0, False
 
@@ -453,6 +456,11 @@ class Leaks(Sound):
     def get_reward(self):
         self.scored.append(self.answer)
         return super().get_reward() / (1 + 0.01 * len(self.scored))
+
+
+class Asks(Sound):
+    def get_reward(self):
+        return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
 
 
 class Finds(Sound):
@@ -513,7 +521,8 @@ class Breaks(Sound):
     ("name", "findings"),
     [
         ("Sound", []),
-        ("Leaks", ["shared_state: "]),
+        ("Leaks", ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "]),
+        ("Asks", ["grpo_train.py pays "]),
         ("Finds", ["listing: pays 100%"]),
         ("Keeps", ["reset: an object's second conversation"]),
         ("Tells", ["echo: pays 100%"]),
@@ -523,7 +532,7 @@ class Breaks(Sound):
         ("Breaks", ["fault: environment Breaks, row 1"]),
     ],
 )
-def test_an_environment(tmp_path, capsys, name, findings):
+def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -532,6 +541,13 @@ def test_an_environment(tmp_path, capsys, name, findings):
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
     assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
     assert ("Note: gold has full marks, and goes on to turn 8; " in err) == (name == "GoesOn")
+    if name == "Asks":
+        assert len(report["findings"]) == 1, report["findings"]
+        assert "policy gold: 0.5, alone 1" in report["findings"][0]
+    if name == "Sound":
+        assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
+        returns = report["figures"]["returns"]
+        assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.0} <= {*returns["alone"]}
 
 
 BAD = {  # a thing, and words of the one line that is said of it
