@@ -15,20 +15,15 @@
     results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
                        and reward: computed again from the completions; intervals and McNemar's p recomputed;
                        unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
-                       nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
-                       verl, ours); time per completion; whether it runs an answer as Python; if rows have
-                       tests (asserts, input and output), whether hostile programs get paid, read or change anything,
-                       or end the reward
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
-                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
+                       verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
+                       output), whether hostile programs get paid, read or change anything, or end the reward
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds
     FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
                        by --as (--set: the numbers inside them): value and gradient against float64 loops over single
-                       tokens; padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id,
-                       equal scores; inputs changed in place. It says which form of inputs fits, such as [T, B] or one
-                       group a call. Of GAE also the bootstrap, its end and the returns; of losses large ratios, an
-                       entropy term and the sampler's log-probs; of all, later calls with the same inputs. It lists
-                       what it does not recognise or cannot import, and never guesses
+                       tokens, with padding, a hole, an empty row, large ratios, equal scores; a second call; of GAE
+                       the bootstrap and the returns, of losses an entropy term and the sampler's log-probs. It says
+                       which form of inputs fits, such as [T, B], lists what it does not recognise, and never guesses
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
@@ -42,7 +37,7 @@ rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many
 files and processes, even if nothing contains them.
 
 Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
-environment's conversations: its answers are scripted, and neither TRL nor verl starts.
+environment's conversations.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
@@ -57,50 +52,50 @@ the most important figure could not be measured.
 """
 
 # Contents
-#       157-162  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       165-248  messages            Errors that a user can fix, each with its exit code, and messages on stderr
-#       251-290  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       293-430  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       433-474  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       477-641  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#       644-709  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#       712-929  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#      932-1020  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1023-1268  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1271-1375  chat                Chat templates: their settings, how they render messages, and strings that …
-#     1378-1413  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1416-1440  prompts             Prompts as token ids, for training and held out
-#     1443-1725  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
-#     1728-1928  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     1931-2191  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2194-2484  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2487-2629  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2632-2694  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     2697-2908  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     2911-2943  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
-#     2946-2958  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     2961-2971  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     2974-2993  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2996-3056  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3059-3118  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3121-3133  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3136-3157  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     3160-3233  proof               The parts of a proof: figures, sentences, findings, and what was not measured
-#     3236-3286  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3289-3563  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
-#     3566-3651  graded again        Scores of an evaluation, computed again from the completions that lie beside it
-#     3654-3872  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3875-3955  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
-#     3958-4124  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
-#     4127-4261  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
-#     4264-4302  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
-#     4305-4436  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
-#     4439-4589  recognition         Recognise a function's formula and the role of each parameter by their names; …
-#     4592-4841  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     4844-4971  function faults     What a function computes, in each published way of its formula, and what it …
-#     4974-5131  function checks     What is looked at in a function that is its formula: other inputs, its other …
-#     5134-5435  function proof      Functions of losses and advantages: value and gradient against the formula, in …
-#     5438-5537  command             The command line
+#       152-157  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       160-243  messages            Errors that a user can fix, each with its exit code, and messages on stderr
+#       246-285  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       288-425  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       428-469  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       472-636  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#       639-704  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#       707-924  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#      927-1015  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1018-1263  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1266-1370  chat                Chat templates: their settings, how they render messages, and strings that …
+#     1373-1408  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1411-1435  prompts             Prompts as token ids, for training and held out
+#     1438-1720  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
+#     1723-1923  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     1926-2186  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2189-2479  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2482-2624  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2627-2689  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     2692-2903  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     2906-2938  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
+#     2941-2953  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     2956-2966  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     2969-2988  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2991-3051  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3054-3113  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3116-3128  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3131-3152  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     3155-3228  proof               The parts of a proof: figures, sentences, findings, and what was not measured
+#     3231-3281  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3284-3564  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
+#     3567-3658  graded again        Scores of an evaluation, computed again from the completions that lie beside it
+#     3661-3879  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3882-3962  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
+#     3965-4138  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
+#     4141-4275  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
+#     4278-4316  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
+#     4319-4450  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
+#     4453-4603  recognition         Recognise a function's formula and the role of each parameter by their names; …
+#     4606-4847  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     4850-4977  function faults     What a function computes, in each published way of its formula, and what it …
+#     4980-5137  function checks     What is looked at in a function that is its formula: other inputs, its other …
+#     5140-5425  function proof      Functions of losses and advantages: value and gradient against the formula, in …
+#     5428-5525  command             The command line
 
 import argparse
 import ast
@@ -3289,6 +3284,7 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 # ------------------------------------------------------------------------- run proof (src/programs/prove/run_proof.py)
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
+MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -3339,13 +3335,8 @@ def rows_of(source: str, run) -> list[dict]:
     return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
 
 
-def prove_run(folder: Path, seconds: float, most: int) -> Proof:
-    """Measure a run.
-
-    Args:
-        seconds: for the measurement; a first batch is measured in any case.
-        most: held-out rows.
-    """
+def prove_run(folder: Path, seconds: float) -> Proof:
+    """Measure a run in so many seconds; a first batch is measured in any case."""
     import torch
     from transformers import AutoTokenizer
 
@@ -3384,7 +3375,7 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)
     for row in rows:
         row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
-    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:MOST_ROWS]
     got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
     need(rows, f"{got}; expected rows that fit")
     measured = Measurement(run, networks, tokenizer)
@@ -3433,6 +3424,10 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
+    once = {json.dumps(row, sort_keys=True, default=str): row for row in held_out}
+    if repeated := len(held_out) - len(once):
+        proof.say(f"{repeated} of {len(held_out)} held-out rows repeat another one and are left out.")
+    held_out = [*once.values()]
     tasks = [task_of(row, with_columns) for row in held_out]
     count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
@@ -3504,18 +3499,24 @@ def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
     return [(step, *found[step]) for step in sorted(found)]
 
 
+def nearest_count(share: float, rows: int) -> int:
+    """How many of the rows are nearest to a share; 0 for nan."""
+    return min(range(rows + 1), key=lambda count: abs(share * rows - count))
+
+
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
     for step, value, rows in logged:
-        if abs(value * rows - round(value * rows)) > 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
+        gap = abs(value * rows - nearest_count(value, rows))
+        if not gap <= 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
             proof.find(f"metrics.jsonl says eval/accuracy {value:g} at step {step}, which is no share of {rows} rows")
             break
     ends = [("after", logged[-1])] + ([("before", logged[0])] if logged[0][0] == 0 and len(logged) > 1 else [])
     for name, (step, value, rows) in ends:
-        right = min(rows, max(0, round(value * rows)))
+        right = nearest_count(value, rows)
         reached = [measured.right[way][name] for way in measured.ways]
         chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
         if chance < FALL_P:
@@ -3565,11 +3566,12 @@ def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
 
+GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # of math, as evaluation.py reads
 PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
 
 
-def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores that it may have) of as many samples as fit into the time; [] of no gold to read."""
+def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores that it may have) of as many samples as fit into the time, by the gold of their rows."""
     file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
     need(file.is_file(), f"{file} is missing")
     grader, found = import_file("grader", str(file), str(file)), []
@@ -3578,17 +3580,19 @@ def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, li
         if time.monotonic() > end:
             break
         # worked examples before a question, or a template around it, may hide that an answer copies the task
-        prompts = ("", user_text(sample.get("prompt") or ""))
-        scores = {grader.math_score(sample["completion"] or "", sample["gold"], prompt) for prompt in prompts}
+        prompts, row = ("", user_text(sample.get("prompt") or "")), rows.get(sample["key"], {})
+        gold = next((row[name] for name in GOLDS if row.get(name) is not None), sample["gold"])
+        scores = {grader.math_score(sample["completion"] or "", gold, prompt) for prompt in prompts}
         found.append((sample, "verified", [*scores]))
     return found
 
 
-def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[tuple[dict, str, list]]:
+def graded_by_reward(
+    samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
+) -> list[tuple[dict, str, list]]:
     """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
-    need(Path(data).is_file(), f"its data {data} are not here")
-    rows = dict(zip(unique_keys(given := read_rows(data)), given, strict=True))
+    need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []
     for sample in samples:
@@ -3605,14 +3609,17 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
     kind, _, rest = label.partition(":")
     need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
+    parts = [part for part in rest.split(",") if part]
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    data = options.get("data") or settings.get("data") or ""
+    given = read_rows(data) if Path(data).is_file() else []
+    rows = dict(zip(unique_keys(given), given, strict=True))
     if kind == "math":
         need(all("gold" in sample for sample in samples), "samples.jsonl has no gold answers")
-        return graded_math(samples, seconds)
+        return graded_math(samples, rows, seconds)
     need(kind == "reward" and settings, f"task {kind} is not scored here")
-    parts = [part for part in rest.split(",") if part]
     specs = [part for part in parts if "=" not in part] + list(settings.get("reward") or ())
-    options = dict(part.split("=", 1) for part in parts if "=" in part)
-    return graded_by_reward(samples, specs, options.get("data") or settings.get("data") or "")
+    return graded_by_reward(samples, rows, specs, data)
 
 
 def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
@@ -3704,10 +3711,10 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
 
 
 def differs(stated, counted) -> bool:
-    """Whether a stated number is not the counted one."""
+    """Whether a stated number is not the counted one; nan is none."""
     if stated is None or counted is None:
         return stated is not counted
-    return abs(stated - counted) > TOLERANCE * max(1.0, abs(counted))
+    return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
 def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -4058,8 +4065,15 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
     """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
-    worst = any(x["check"] == "probes" for x in report["findings"])
-    return works and worst and not named and not gold["full_marks"] and "{" in gold["variant"]
+    checks = {x["check"] for x in report["findings"]}
+    return (
+        works
+        and "probes" in checks
+        and "sign" not in checks
+        and not named
+        and not gold["full_marks"]
+        and "{" in gold["variant"]
+    )
 
 
 def skip_gold(proof: Proof, report: dict) -> None:
@@ -4599,8 +4613,8 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-LARGE = {(0, 1): -3.0, (0, 2): -6.0, (4, 0): 3.0, (4, 1): 6.0}  # log-ratios of tokens where no clip bounds the loss
-BOUNDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)  # of a log-ratio, which keep the loss finite: tighter ones change it
+# log-ratios of tokens where no clip bounds the loss; implementations bound them at 5 and more, so that it stays finite
+LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
@@ -4703,14 +4717,6 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         names = ("logprobs", "ref_logprobs")
         extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
     return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
-
-
-def bounded(c: dict, most: float) -> dict:
-    """Inputs of a loss with no log-ratio above a size."""
-    old = c["old_logprobs"].clone()
-    for place, size in LARGE.items():
-        old[place] = c["logprobs"][place] - math.copysign(min(abs(size), most), size)
-    return c | {"old_logprobs": old, "rollout_logprobs": c["rollout_logprobs"] + old - c["old_logprobs"]}
 
 
 def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
@@ -5210,7 +5216,7 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     if known:
         candidate.find(fault)
         return fit
-    if other := bounded_fit(candidate, tried, fit) or whitened_fit(candidate, tried, c, forms):
+    if other := whitened_fit(candidate, tried, c, forms):
         return other
     if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
         candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
@@ -5234,19 +5240,6 @@ def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) ->
     return fit if fit and fit.exact else None
 
 
-def bounded_fit(candidate: Candidate, tried: Tried, fit: Fit) -> Fit | None:
-    """The fit of a loss that is its formula but for large log-ratios, which it bounds against overflow."""
-    if tried.kind != "loss":
-        return None
-    fits = None
-    for most in BOUNDS:
-        other = exact_fit(candidate, tried, bounded(fit.given, most) | {"most": most}, [{}])
-        if not other:
-            break
-        fits = other
-    return fits
-
-
 def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
     """The fit of a loss that whitens its advantages.
 
@@ -5265,8 +5258,6 @@ def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict])
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way and the form in which a function is its formula."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
-    if "most" in fit.given:
-        notes.append(f"bounds the log-ratio at about {fit.given['most']:g}")
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
     if tried.others and "part" not in fit.given and tried.kind != "gae":
@@ -5318,12 +5309,11 @@ def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str
     found, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
-            nodes = ast.parse(file.read_text(encoding="utf-8")).body
-        except (OSError, ValueError, SyntaxError) as error:
-            need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
-            failed[file] = f"it cannot be read ({error})"
-        else:
-            found[file] = public(nodes)
+            found[file] = public(parsed(file))
+        except UserError as error:
+            if not path.is_dir():
+                raise
+            failed[file] = str(error)
     return found, failed
 
 
@@ -5442,7 +5432,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "rows": "--rows", "flags": "flags behind --"}
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags behind --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -5463,7 +5453,6 @@ def make_parser() -> argparse.ArgumentParser:
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
-    parser.add_argument("--rows", type=int, metavar="N", help="limit on held-out rows of a run (default: 256)")
     return parser
 
 
@@ -5477,8 +5466,7 @@ def check_flags(args, kind: str, *taken: str) -> None:
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
     path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
-    rows = 256 if args.rows is None else args.rows
-    need(args.minutes > 0 and rows > 0, f"got --minutes {args.minutes:g} --rows {rows}; expected above 0")
+    need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
     need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
@@ -5491,8 +5479,8 @@ def proof_of(args) -> Proof:
         return prove_evaluation(path, seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
     if folder:
-        check_flags(args, "run", "rows")
-        return prove_run(folder, seconds, rows)
+        check_flags(args, "run")
+        return prove_run(folder, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

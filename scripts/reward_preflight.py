@@ -96,13 +96,13 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     6051-6245  probes                 Completions that must not be paid
 #     6248-6447  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
 #     6450-6637  scoring                Scores of completions, graded, and what was found
-#     6640-6938  preflight              The checks of a reward and the verdict
-#     6941-7108  policies               Scripted policies: the answers of one conversation, turn by turn
-#     7111-7215  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7218-7418  environment preflight  The checks of an environment and the verdict
-#     7421-7486  report                 Printed reports and --list
-#     7489-7568  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7571-7695  command                The command line
+#     6640-6950  preflight              The checks of a reward and the verdict
+#     6953-7130  policies               Scripted policies: the answers of one conversation, turn by turn
+#     7133-7237  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7240-7440  environment preflight  The checks of an environment and the verdict
+#     7443-7508  report                 Printed reports and --list
+#     7511-7590  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7593-7717  command                The command line
 
 import argparse
 import ast
@@ -6660,6 +6660,7 @@ ADVICE = {
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
     "classes": "--full_score, if all rows can reach it",
+    "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
@@ -6675,6 +6676,7 @@ class Preflight(Checks):
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
         self.best = {}  # by function: the highest score of gold above 1
         self.weighted = {}  # by function: what `weight_column` says of it
+        self.upside_down = False  # a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
 
     def find(
@@ -6754,8 +6756,13 @@ class Preflight(Checks):
         return results
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
-        """Gold in one variant, on the first rows."""
-        results = self.grader.grade(pairs[:TRIAL_ROWS])
+        """Gold in one variant, on the first rows; each has the next row's gold too in the batch, as a wrong answer."""
+        few = pairs[:TRIAL_ROWS]
+        wrong = [(row, text) for (row, _), (_, text) in zip(few, few[1:] + few[:1], strict=True)]
+        results = self.grader.grade([*few, *wrong])
+        results, others = results[: len(few)], map(self.grader.total, results[len(few) :])
+        scores = zip(map(self.grader.total, results), others, strict=True)
+        self.upside_down |= all(None not in pair and pair[0] < pair[1] for pair in scores)
         self.note_best(results)
         return results
 
@@ -6773,6 +6780,8 @@ class Preflight(Checks):
             low.append((f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})", graded))
         failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
         self.judge_gold("completions", failed, [score or 0.0 for _, score in scores], low)
+        if failed and not gold["full_marks"] and self.upside_down:
+            self.find("sign", "in one form of the answer, every gold one is paid less than that of another row")
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
@@ -6831,9 +6840,12 @@ class Preflight(Checks):
     # ---- contract, functions
 
     def contract(self, golds: list[Graded]) -> None:
-        """Score one mixed batch twice, reversed and one by one; the scores have to be the same."""
+        """Score one mixed batch twice, reversed and one by one; the scores have to be the same.
+
+        It has an empty completion after each other one, which must not get what that has left behind.
+        """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(graded.row, text) for graded, text in zip(golds, mixed, strict=False)]
+        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in (own, "")]
         first = self.grader.grade(pairs)
         again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
         result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}
@@ -7018,6 +7030,16 @@ def endless(row: dict, kind: dict, args) -> list[list[str]]:
 def echo(row: dict, kind: dict, args) -> list[list[str]]:
     """The last number, or the last words, that the environment said, copied: it tells the answer."""
     return [] if kind["tools"] else [[LAST_NUMBER], [LAST_WORDS]]  # a search returns what holds the answer
+
+
+@policy(0.25)
+def listing(row: dict, kind: dict, args) -> list[list[str]]:
+    """Three answers at once, the right one in the middle, in every form of gold."""
+    if kind["tools"] or not row["answer"]:
+        return []
+    first, last, *_ = distractors(row["answer"], [], random.Random(0))
+    answers = f"{first}, {row['answer']}, {last}"
+    return [[text] for text in gold_variants(row | {"answer": answers}, args).values() if answers in text]
 
 
 def copied(what: str, messages: list[dict], prompt) -> str:

@@ -25,27 +25,25 @@ because namespaces do the same in a sixth of the time.
 
     python scripts/sandbox.py --report
     python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve
-    python scripts/sandbox.py --data HumanEval.jsonl.gz --code_columns prompt canonical_solution \\
-                              --tests_column test --setup_column prompt
 """
 
 # Contents
-#        91-102  python source    Parses Python source in a process with threads
-#       105-113  messages         Errors that a user can fix, each with its exit code, and messages on stderr
-#       116-122  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       125-127  extracts         Extract the part of a Python file that some of its names need
-#       130-164  limits           Exceptions and limits of the sandbox
-#       167-389  values           Messages and values between the processes
-#       392-577  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       580-841  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#      844-1288  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1291-1509  child            Inside a forked process
-#     1512-1880  server           The fork server
-#     1883-2054  process          The sandbox and its processes
-#     2057-2190  forms of tests   Tests, read and sorted
-#     2193-2445  answers          The program in a model's answer
-#     2448-2796  run code         The caller's side: programs, their tests, and the verdicts
-#     2799-2896  command          The command line
+#        90-101  python source    Parses Python source in a process with threads
+#       104-112  messages         Errors that a user can fix, each with its exit code, and messages on stderr
+#       115-121  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       124-126  extracts         Extract the part of a Python file that some of its names need
+#       129-163  limits           Exceptions and limits of the sandbox
+#       166-425  values           Messages and values between the processes
+#       428-613  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       616-890  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#      893-1355  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1358-1580  child            Inside a forked process
+#     1583-1951  server           The fork server
+#     1954-2125  process          The sandbox and its processes
+#     2128-2261  forms of tests   Tests, read and sorted
+#     2264-2516  answers          The program in a model's answer
+#     2519-2867  run code         The caller's side: programs, their tests, and the verdicts
+#     2870-2922  command          The command line
 
 import argparse
 import array
@@ -87,6 +85,7 @@ import time
 import types
 import warnings
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
 
@@ -227,6 +226,7 @@ ALIKE = {  # types that equal another one in Python, and travel as that
     **dict.fromkeys((collections.UserDict, collections.ChainMap, types.MappingProxyType), dict),
     **{collections.UserList: list, collections.UserString: str, memoryview: bytes, bytearray: bytes},
 }
+MUTABLE = (list, dict, set, collections.deque)
 CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 MAKERS = {
     **{kind.__name__: lambda items, kind=kind: kind(*items) for kind in PLAIN_TYPES},
@@ -272,7 +272,7 @@ def encode(value, keep=None, depth: int = 0):
     elif type(value) in PLAIN_TYPES:
         kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
     elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        if not (keep and getattr(value, "shape", ()) and value.dtype.kind in "biufc"):
+        if not keep or value.dtype.kind not in "biufc":
             return encode(value.tolist(), keep, depth + 1)
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
@@ -296,7 +296,7 @@ def decode(data, refer=None, depth: int = 0):
             return refer(int(data["v"]), str(data.get("type"))[:100])
         content = data["v"]
         if data["t"] == "ndarray" and refer and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
-            return importlib.import_module("numpy").array(decode(content[1]), content[0])
+            return importlib.import_module("numpy").array(decode(content[1]), content[0])[()]  # a scalar without shape
         if not isinstance(content, str):
             content = [decode(item, refer, depth + 1) for item in content]
         if data["t"] == "namedtuple" and refer:
@@ -304,6 +304,42 @@ def decode(data, refer=None, depth: int = 0):
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
+
+
+def containers(values) -> list:
+    """The lists, dicts, sets and deques in values, each where it stands, the outer before the inner ones."""
+    found, inside = [], values.values() if isinstance(values, dict) else values
+    for value in inside:
+        if isinstance(value, MUTABLE):
+            found.append(value)
+        if isinstance(value, (*MUTABLE, tuple)):
+            found += containers(value)
+    return found
+
+
+def rejoined(values: list, places, known: list) -> list:
+    """Values in which containers that are the same as known ones are these, with the contents of the new ones.
+
+    Args:
+        places: for each of `containers(values)` its place in `known`, -1 for a new one.
+    """
+    news = containers(values)
+    places = places if isinstance(places, list) and len(places) == len(news) else [-1] * len(news)
+    pairs = ((new, known[at]) for new, at in zip(news, places, strict=True) if type(at) is int and 0 <= at < len(known))
+    olds = {id(new): old for new, old in pairs if type(new) is type(old)}
+
+    def rejoin(value):
+        if type(value) is tuple:
+            return tuple(map(rejoin, value))
+        if not isinstance(value, MUTABLE):
+            return value
+        old = olds.get(id(value), value)
+        content = {key: rejoin(x) for key, x in value.items()} if isinstance(value, dict) else [*map(rejoin, value)]
+        old.clear()
+        (old.extend if isinstance(old, list | collections.deque) else old.update)(content)
+        return old
+
+    return [*map(rejoin, values)]
 
 
 class Brief(reprlib.Repr):
@@ -680,6 +716,19 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
+class Identity(ast.NodeTransformer):
+    """Have the judge look at both sides of `is`, of which two may be one object of the program."""
+
+    def visit_Compare(self, node):
+        """a is b  ->  __is__(a, b)"""
+        self.generic_visit(node)
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
+        new = ast.Call(ast.Name("__is__", ast.Load()), [node.left, *node.comparators], [])
+        new = new if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), new)
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
     """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
     used = names_in(tests) | ({"check"} if entry_point else set())
@@ -1022,6 +1071,7 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
+        lent: lists and the like that are attributes in the program, {(object, name): (copy, how it was)}.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -1030,7 +1080,7 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.classes, self.errors = set(), {}
+        self.classes, self.errors, self.lent = set(), {}, {}
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -1086,19 +1136,36 @@ class Judge:
         return answer
 
     def ask(self, op: str, target, args=(), kwargs=None):
-        """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
+        """Have the program's process perform an operation; what it changes in arguments is changed here too."""
+        self.give_back()
         message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
         message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
+        known = containers([*args, *(kwargs or {}).values()])
+        first = {id(item): place for place, item in reversed([*enumerate(known)])}
+        message["same"] = [first[id(item)] for item in known]
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        for item, data in zip(args, answer.get("args", ()), strict=False):
-            if isinstance(item, list | dict | set):
-                new = decode(data, self.refer)
-                if type(new) is type(item) and new != item:
-                    item.clear()
-                    (item.extend if isinstance(item, list) else item.update)(new)
-        return decode(answer.get("value"), self.refer)
+        value, changed = decode(answer.get("value"), self.refer), decode(answer.get("args"), self.refer)
+        if known and isinstance(changed, list):
+            *_, value = rejoined([*changed, value], answer.get("same"), known)
+        if op == "attribute" and isinstance(value, MUTABLE):
+            self.lent[target, *args] = value, encode(value, self.number_of)
+        return value
+
+    def give_back(self) -> None:
+        """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
+        lent, self.lent = self.lent, {}
+        changed = [key for key, (value, before) in lent.items() if encode(value, self.number_of) != before]
+        for target, name in changed:
+            self.ask("set", target, (name, lent.pop((target, name))[0]))
+        self.lent = lent
+
+    def is_same(self, one, other) -> bool:
+        """`is` in the tests; of two objects of the program, the program alone knows it."""
+        if one is not other and isinstance(one, RemoteObject) and isinstance(other, RemoteObject):
+            return one == other  # which raises
+        return one is other
 
     def is_subclass(self, kind, base) -> bool:
         """`issubclass` in the tests; for the program's classes, the program answers."""
@@ -1160,7 +1227,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace["issubclass"] = self.is_subclass
+        namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
@@ -1174,7 +1241,7 @@ class Judge:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
-            code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
+            code = compile(Identity().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
@@ -1435,14 +1502,18 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         return {"names": kinds, "errors": errors}
 
     def perform(call: dict) -> dict:
-        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
-        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
+        given = [decode(item, lambda i, _: kept[i]) for item in (*call["args"], *call["kwargs"].values())]
+        before = containers(given)
+        given = rejoined(given, call.get("same"), before)
+        args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         answer = {"value": encode(value, keep if call["objects"] else None)}
-        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
-            answer["args"] = [encode(item, keep) for item in args]
+        if call["objects"] and before:
+            places = {id(item): place for place, item in enumerate(before)}
+            answer["args"] = [encode(item, keep) for item in given]
+            answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
         return answer
 
     action = load
@@ -2799,83 +2870,38 @@ def run_job(job: dict) -> Verdict:
 # --------------------------------------------------------------------------- command (src/programs/sandbox/command.py)
 
 
-def read_programs(path: str) -> list[dict]:
-    """Rows of a JSONL file, gzipped or not."""
-    import gzip
-
-    rows = []
-    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                rows += [dict(json.loads(line))] if line.strip() else []
-            except (ValueError, TypeError, RecursionError) as error:
-                raise BadTests(f"{path}, line {number}: {error}; expected a JSON object") from None
-    return rows
-
-
-def jobs_of(args: argparse.Namespace, rows: list[dict]) -> list[dict]:
-    """The arguments of run_code for each program named on the command line."""
-    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict")}
-    if args.code:
-        with open(args.code, encoding="utf-8") as code, open(args.tests, encoding="utf-8") as tests:
-            text = tests.read()
-            job = {"code": code.read(), "tests": json.loads(text) if args.tests.endswith(".json") else text}
-        return [{**job, "entry_point": args.entry_point, **shared}]
-    jobs, wanted = [], [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
-    for number, row in enumerate(rows, 1):
-        if missing := [name for name in wanted if name not in row]:
-            what = f"{args.data}, row {number}: got the columns {', '.join(row)}"
-            raise BadTests(f"{what}; expected {', '.join(missing)} too")
-        code = "".join(str(row[name]) for name in args.code_columns)
-        setup = str(row[args.setup_column]) if args.setup_column else ""
-        entry = row.get("entry_point", args.entry_point)
-        jobs.append({"code": code, "tests": row[args.tests_column], "setup": setup, "entry_point": entry, **shared})
-    return jobs
-
-
 def command_flags() -> argparse.ArgumentParser:
     """Flags of the command."""
     parser = argparse.ArgumentParser(
-        description="Run untrusted Python programs against tests. One JSON verdict per line on stdout; exit 0 if all "
+        description="Run an untrusted Python program against tests. Its verdict is JSON on stdout; exit 0 if all tests "
         "pass, 1 if not, 2 for bad input, 3 where the sandbox cannot run.",
-        epilog="examples:\n  sandbox.py --report\n  sandbox.py --code program.py --tests tests.py --entry_point solve\n"
-        "  sandbox.py --data HumanEval.jsonl.gz --code_columns prompt canonical_solution --tests_column test "
-        "--setup_column prompt",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: sandbox.py --code program.py --tests tests.py --entry_point solve",
         allow_abbrev=False,
     )
     parser.add_argument("--report", action="store_true", help="print the layers of isolation that this machine offers")
-    parser.add_argument("--code", help="file with one program")
+    parser.add_argument("--code", help="file with the program")
     parser.add_argument("--tests", help="its tests: Python source, or .json in one of the forms of run_code")
-    parser.add_argument("--data", help="JSONL file, also .gz, with one program a row")
-    parser.add_argument("--code_columns", nargs="+", default=["completion"], help="columns joined to the program")
-    parser.add_argument("--tests_column", default="tests", help="column with the tests (default: tests)")
-    parser.add_argument("--setup_column", help="column with trusted source that the tests may use")
-    parser.add_argument("--entry_point", help="function under test (default in --data: the column entry_point)")
+    parser.add_argument("--entry_point", help="function under test")
     parser.add_argument("--timeout_s", type=float, default=3.0, help="seconds a test may take (default: 3)")
     parser.add_argument("--memory_mb", type=int, default=512, help="MiB of memory a program may add (default: 512)")
     parser.add_argument("--output_mb", type=int, default=8, help="MiB of a result, or printed by a run (default: 8)")
     parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
-    parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
     return parser
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Print the report, or the verdicts of the programs; return the exit code."""
+    """Print the report, or the verdict of the program; return the exit code."""
     if args.report:
         tell(json.dumps(sandbox_report(), indent=2))
         return 0
-    if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
-        raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
-    rows, lines = read_programs(args.data) if args.data else [{}], []
-    verdicts = run_many(jobs_of(args, rows), args.workers)
-    for number, (row, verdict) in enumerate(zip(rows, verdicts, strict=True), 1):
-        named = {"row": number, **{name: row[name] for name in ("id", "task_id") if name in row}} if args.data else {}
-        lines.append(json.dumps({**named, "all_passed": verdict.all_passed, **asdict(verdict)}))
-    tell("\n".join(lines))
-    passed = sum(verdict.all_passed for verdict in verdicts)
-    print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
-    return int(passed < len(verdicts))
+    if not args.code or not args.tests:
+        raise BadTests("got neither --report nor a program; expected --code with --tests")
+    code, tests = (Path(path).read_text(encoding="utf-8") for path in (args.code, args.tests))
+    tests = json.loads(tests) if args.tests.endswith(".json") else tests
+    limits = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict")}
+    verdict = run_code(code, tests, entry_point=args.entry_point, **limits)
+    tell(json.dumps({"all_passed": verdict.all_passed, **asdict(verdict)}))
+    return int(not verdict.all_passed)
 
 
 def main(argv: list[str] | None = None) -> int:

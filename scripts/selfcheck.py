@@ -9,13 +9,12 @@
 # ///
 """Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
-page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own. If yours lacks some functions, put a copy of templates/grpo.py beside it and `from grpo
-import *` before its own. A trainer that leaves the training to TRL cannot be checked.
+TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, a copy, or any trainer in
+plain PyTorch with the functions that `--contract` lists. If yours lacks some, put a copy of templates/grpo.py beside it
+and `from grpo import *` before its own. A trainer that leaves the training to TRL cannot be checked.
 
-selfcheck loads it by path and calls its functions on a few short sequences. It compares what they return with its own
-computations from the published formulas and the plain networks' logits:
+selfcheck calls these functions on a few short sequences and compares what they return with its own computations from
+the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
@@ -27,20 +26,16 @@ computations from the published formulas and the plain networks' logits:
 A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
 table says which one it is, and for distillation whether the KL is reverse or forward.
 
-If a page plays conversations, selfcheck also plays some with an environment and answers of its own. These answers get
-other ids when their text is encoded again. This shows which tokens were sampled, which conversation each return belongs
-to, and what each environment may hear.
+If a page plays conversations, selfcheck also plays some with an environment and answers of its own, whose ids differ
+from those of their text encoded again: so it knows which tokens were sampled and which conversation a return is of.
 
-Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
-zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
-
-The checks run the model about a hundred times. For a large model, use a small one of its family with the same tokens
-and chat template.
+Policy and critic get a little noise (in memory): on the untouched model many faults give the right numbers. Nothing is
+trained and nothing stays on disk. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), tool calls, a trainer's `update` and `train`, a page's `rollout` without an environment, loss
-scaling in fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model,
---data or --reward it uses the embedded ones.
+(checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
+fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model, --data or
+--reward it uses the embedded ones.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -51,47 +46,59 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#        99-130  messages             Errors that a user can fix, each with its exit code, and messages on stderr
-#       133-163  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       166-303  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
-#       306-350  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
-#       353-371  exit codes           How a program ends: errors that a user can fix become a message and an exit code
-#       374-406  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#       409-468  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       471-587  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       590-796  trainer              A trainer as the checks see it, and how figures are compared
-#       799-916  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#      919-1075  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1078-1269  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1272-1318  loading              Loading a trainer by its path
-#     1321-1432  oracle               The same figures, computed independently
-#     1435-1538  input checks         Checks of inputs: tokens, template, reward
-#     1541-1891  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1894-2056  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2059-2199  run                  Loading what is checked, running the checks, the command line
+#       106-137  messages             Errors that a user can fix, each with its exit code, and messages on stderr
+#       140-170  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       173-310  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
+#       313-357  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
+#       360-378  exit codes           How a program ends: errors that a user can fix become a message and an exit code
+#       381-532  user code            What a reward gets: texts, copies of the columns, and a process state of its own
+#       535-597  reward forms         The forms that a reward function may have, loading one, and its arguments
+#       600-632  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#       635-694  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       697-767  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       770-999  trainer              A trainer as the checks see it, and how figures are compared
+#     1002-1119  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1122-1280  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1283-1475  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1478-1509  loading              Loading a trainer by its path
+#     1512-1623  oracle               The same figures, computed independently
+#     1626-1729  input checks         Checks of inputs: tokens, template, reward
+#     1732-2098  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2101-2263  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2266-2406  run                  Loading what is checked, running the checks, the command line
 
 import argparse
+import builtins
 import contextlib
 import copy
 import ctypes
 import dataclasses
 import difflib
+import gc
 import importlib
 import importlib.util
 import inspect
+import io
 import itertools
 import json
+import locale
 import logging
 import math
 import os
 import random
 import re
+import shutil
+import signal
+import socket
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import types
+import warnings
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -371,6 +378,225 @@ def quiet_environment(vllm: bool = False) -> None:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
 
 
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+REWARD_STATE = OwnState()
+
+
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
+
+
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
@@ -514,63 +740,17 @@ A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
   Optional: check_template(models), which ends the program if the chat template rewrites earlier turns; without it,
       rollout must do so.
 
-A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
-  UserError
-      what it raises for bad input
-  parse_config(argv) -> config
-      settings of a command line, a dataclass with the fields of ppo_train.py
-  check_config(config)
-      raises if settings contradict each other
-  start_processes(config) -> device
-      the torch device of this process
-  settle_precision(config, device)
-      sets config.precision if it is auto
-  load_tokenizer(config) -> tokenizer
-      the model's
-  load_splits(config, tokenizer) -> (rows, held_out)
-      row["prompt"], row["prompt_ids"] and its columns
-  load_reward(config) -> reward
-      reward(rows, completions, ids) -> (scores, {function: values})
-  load_models(config, device) -> models
-      .policy .critic .reference .tokenizer .eos_ids .pad_id .device
-  check_context(config, models, rows)
-      raises if prompt and completion are too long for the model
-  batch_rows(rows, config, start, count) -> rows
-      prompts of the shuffled stream
-  HFEngine(config, models)
-      .generate(prompts, noise) -> [(ids, logprobs)], greedy if noise is None; .sync(); VllmEngine with
-      --rollout_engine vllm
-  collate(samples, pad_id, device) -> batch
-      input_ids, attention_mask, response_mask, rollout_logprobs
-  make_experience(config, models, samples, kl_coef) -> batch
-      adds log-probs, values and advantages
-  autocast(config, device)
-      context of mixed precision
-  predicting_states(model, batch) -> [B, T, H]
-      entry t is the state after token t - 1, which predicts token t
-  token_logprobs(config, model, hidden, batch) -> (logprobs, entropy)
-      [B, T] each
-  switch_checkpointing(models, on)
-      switches recomputation of layers
-  accumulate_gradients(config, models, batch, rows, scaler)
-      adds the gradients of one minibatch
-  Optional: gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns).
-  Optional: update(config, models, optimizer, scaler, batch, step), with make_optimizer(config, models); it calls
-      LOSSES[config.loss] or policy_loss with (logprobs, old_logprobs, ...) of a minibatch.
+A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy; their docstrings say what each name takes
+  UserError parse_config check_config start_processes settle_precision load_tokenizer load_splits load_reward
+  load_models check_context batch_rows HFEngine collate make_experience autocast predicting_states token_logprobs
+  switch_checkpointing accumulate_gradients
   With --environment, too:
-  load_with_reward(config, tokenizer) -> (environments, reward)
-      those of the settings
-  make_play_setup(config, tokenizer, end_ids, environments) -> setup
-      raises if the chat template cannot be continued turn by turn
-  playable_rows(config, setup, rows, source) -> rows
-      those that fit, as their conversations begin
-  converse(setup, config, models, engine, reward, rows, noise, timer) -> samples
-      a conversation for each row, in their order, sampled by engine.generate; a sample has what collate needs, its
-      score, and rewards by name
+  load_with_reward make_play_setup playable_rows converse
 """
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
 PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE, SCRIPT, SCRIPT_TALKS = (ENTRY.findall(text) for text in PARTS)  # (name, "no " or "", field of Config or "")
+PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
+SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
 INSTEAD = {"response_logits": "token_logprobs"}  # what does as well
 
 
@@ -629,7 +809,7 @@ class Trainer:
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
     clips() -> (the clips of `own_surrogate` that its policy loss may have, why there are none)
-    start_update(batch, models) trains on the batch by the trainer's own `update`
+    start_update(batch, models, step) trains on the batch by the trainer's own `update`, with a step of the optimizer
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
@@ -698,11 +878,28 @@ class Trainer:
         table[name] = watched
         try:
             with contextlib.suppress(Seen):
-                self.start_update(batch, models)
+                self.start_update(batch, models, lambda: None)
         finally:
             table[name] = loss
             rest(models)
         return tuple(seen)
+
+    def steps_of_update(self) -> list[list]:
+        """The gradients that the optimizer gets in two calls of `update`, which are neither clipped nor applied."""
+        import torch
+
+        def norm(parameters, *_, **__):
+            return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+        steps, clip = [], torch.nn.utils.clip_grad_norm_
+        torch.nn.utils.clip_grad_norm_ = norm
+        try:
+            for _ in range(2):
+                self.start_update(self.settled(), self.models, lambda: steps.append(gradients_of(self.models)))
+        finally:
+            torch.nn.utils.clip_grad_norm_ = clip
+            rest(self.models)
+        return steps
 
     def settled(self) -> dict:
         """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
@@ -746,8 +943,8 @@ def rest(models) -> None:
         network.eval()
 
 
-def take_gradients(models) -> list:
-    """One vector per network with up to 4,096 entries of each gradient, evenly spaced; clears the gradients."""
+def gradients_of(models) -> list:
+    """One vector per network with up to 4,096 entries of each gradient, evenly spaced."""
     import torch
 
     vectors = []
@@ -757,6 +954,12 @@ def take_gradients(models) -> list:
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append(g.flatten()[:: max(1, g.numel() // 4096)].float().cpu())
         vectors.append(torch.cat(parts))
+    return vectors
+
+
+def take_gradients(models) -> list:
+    """The same; clears the gradients."""
+    vectors = gradients_of(models)
     rest(models)
     return vectors
 
@@ -1030,11 +1233,13 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
-    def start_update(self, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models, step) -> None:
         import torch
 
-        tools = self.module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
-        self.module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+        optimizer = self.module.make_optimizer(self.config, models)
+        optimizer.step, scaler = step, torch.amp.GradScaler(self.device.type, enabled=False)
+        number = getattr(self.config, "critic_warmup_steps", 0)
+        self.module.update(self.config, models, optimizer, scaler, batch, number)
 
     def definitions(self):
         config = self.config
@@ -1237,12 +1442,13 @@ class OnePage(Trainer):
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
-    def start_update(self, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models, step) -> None:
         import torch
 
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
-        step = getattr(self.config, "critic_warmup_steps", 0) + 1
-        self.module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
+        number, optimizer = getattr(self.config, "critic_warmup_steps", 0) + 1, torch.optim.AdamW(groups, lr=0.0)
+        optimizer.step = step
+        self.module.update(self.config, models, optimizer, batch, number)
 
     def definitions(self):
         if "teacher" not in self.fields:
@@ -1280,7 +1486,8 @@ def load_trainer(file: str) -> Trainer:
         f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
         "try scripts/ppo_train.py",
     )
-    module = import_file(path)
+    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
+    module = import_file("trainer", file, file)
     kind = ScriptsTrainer if {"HFEngine", "settle_precision"} & vars(module).keys() else OnePage
     trainer, source = kind(module), path.read_text(encoding="utf-8")
     names = trainer.missing()
@@ -1300,22 +1507,6 @@ def need_names(file: str, names: list[str]) -> None:
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
         "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
     )
-
-
-def import_file(path: Path):
-    """The module of a file, which is not run."""
-    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
-    sys.path.insert(0, str(path.resolve().parent))  # as if it were run
-    spec = importlib.util.spec_from_file_location("checked_trainer", path)
-    sys.modules["checked_trainer"] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
-    try:
-        spec.loader.exec_module(trainer)
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"got trainer {str(path)!r}: importing it raises {type(error).__name__}: {error}; expected a module that "
-            "runs nothing at import; try `if __name__ == '__main__': main()` at its end"
-        ) from error
-    return trainer
 
 
 # --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
@@ -1791,6 +1982,21 @@ def accumulation(s: Trainer):
 
 
 @check()
+def update_steps(s: Trainer):
+    """Each optimizer step of `update` gets the gradient of its own minibatch alone.
+
+    Try: optimizer.zero_grad() after each step, and a step for every minibatch of every epoch.
+    """
+    if not hasattr(s.module, "update"):
+        return None, "no update()"
+    steps = s.steps_of_update()
+    if len(steps) < 2:
+        return False, f"{len(steps)} optimizer steps in two updates"
+    gap = largest(apart(step, steps[0])[0] for step in steps[1:])
+    return gap <= s.limits[1], f"{len(steps)} steps on one batch, weights unchanged: gradients {gap:.1e} apart"
+
+
+@check()
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
@@ -1885,6 +2091,7 @@ NUMERIC_CHECKS = (
     logprob_shift,
     padding,
     accumulation,
+    update_steps,
     advantages_detached,
     policy_clip,
     prompt_gradient,

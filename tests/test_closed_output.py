@@ -14,7 +14,7 @@ COMMANDS = {
     "generate_dockerfile --list": 0,
     "generate_dockerfile --output -": 0,
     "sandbox --report": 0,
-    "sandbox --data rows.jsonl": 1,
+    "sandbox --code rows.jsonl --tests rows.jsonl": 1,
     "math_grader --data rows.jsonl": 0,
     "data_loader rows.jsonl --inspect": 0,
     f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,

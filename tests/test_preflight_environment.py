@@ -229,7 +229,10 @@ def test_sound_environment_is_ready(check):
     report = check("Sound")
     assert report["ready"] and report["findings"] == []
     assert report["gold"] == {"variant": "tool submit(answer)", "rows": 3, "full_marks": 1.0}
-    assert [p["name"] for p in report["policies"]] == ["gold", *(x for x in POLICIES if x != "echo")]  # it has tools
+    assert [p["name"] for p in report["policies"]] == [
+        "gold",
+        *(x for x in POLICIES if x not in ("echo", "listing")),
+    ]  # it has tools
     gold = line(report, "gold")
     assert (gold["mean"], gold["turns"], gold["calls"], gold["failures"]) == (1.0, 2, 1, 0)
     assert (line(report, "silence")["turns"], line(report, "silence")["max"]) == (1, 0.0)

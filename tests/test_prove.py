@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shutil
 from statistics import NormalDist
 
@@ -14,6 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 prove = load_script("prove")
 REWARDS = '''"""Rewards, sound and not."""
 import random
+
+import torch
 
 CALLS = []
 
@@ -91,6 +94,30 @@ def by_class(completions, answer, level, **kwargs):
 
 def joins(completions, answer, **kwargs):
     return [float("<answer>" + a + "</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
+
+
+def flipped(completions, answer, **kwargs):
+    return [-score for score in right(completions, answer)]
+
+
+def of_the_next_row(completions, answer, **kwargs):
+    return right(completions, [*answer[1:], answer[0]])
+
+
+def normalised(completions, answer, **kwargs):
+    scores = torch.tensor(right(completions, answer))
+    return ((scores - scores.mean()) / (scores.std(correction=0) + 1e-4)).tolist()
+
+
+LAST = [""]
+
+
+def goes_on(completions, answer, **kwargs):
+    said = []
+    for completion in completions:
+        LAST[0] = text_of(completion).strip() or LAST[0]
+        said.append(LAST[0])
+    return right(said, answer)
 
 
 def skips(completions, answer, **kwargs):
@@ -308,10 +335,20 @@ def other_p(folder):
     (folder / "comparison.json").write_text(json.dumps(report))
 
 
+def other_gold(line: str) -> str:
+    """A sample that is right by another gold answer than that of its row."""
+    sample = json.loads(line)
+    score = {"metrics": sample["metrics"] | {"verified": 1.0}}
+    return json.dumps(sample | {"completion": "7", "gold": "7"} | score) + "\n"
+
+
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
+    "results.json says nan": stated("value", math.nan),
+    "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
+    "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
     "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
     "p is 0.0001": other_p,
@@ -334,6 +371,10 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("chance", "not_deterministic"),
         ("generous", "empty: pays 100%"),
         ("relative", "batch: "),
+        ("flipped", "sign: in one form of the answer"),
+        ("of_the_next_row", "sign: in one form of the answer"),
+        ("normalised", "batch: "),
+        ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
         ("after_a_word", ""),
@@ -422,6 +463,11 @@ class Asks(Sound):
         return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
 
 
+class Finds(Sound):
+    def reply(self, text):
+        super().reply(self.answer if self.answer in text else text)
+
+
 class Keeps(Sound):
     best = 0.0
 
@@ -477,6 +523,7 @@ class Breaks(Sound):
         ("Sound", []),
         ("Leaks", ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "]),
         ("Asks", ["grpo_train.py pays "]),
+        ("Finds", ["listing: pays 100%"]),
         ("Keeps", ["reset: an object's second conversation"]),
         ("Tells", ["echo: pays 100%"]),
         ("Offers", []),
@@ -527,7 +574,7 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
 @pytest.mark.parametrize(
     ("thing", "kind", "flags"),
     [
-        ("losses.py", "functions", ["--rows", 8]),
+        ("losses.py", "functions", ["--python", "python"]),
         ("losses.py", "functions", ["--", "--temperature", 1]),
         ("run", "run", ["--as", "ppo"]),
         ("job.yaml", "verl job", ["--set", "low=1"]),
@@ -571,6 +618,16 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     assert "others swap the numbers of a training question" in err
     assert any("0.98 at step 2, which is no share of 12 rows" in text for text in report["findings"])
     assert any("says eval/accuracy 0.980 on 12 rows at step 2; its model" in text for text in report["findings"])
+
+
+@pytest.mark.parametrize("value", [math.nan, 2.0])
+def test_a_log_with_an_impossible_accuracy_and_rows_that_repeat(tmp_path, rewards, capsys, value):
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
+    lines(folder / "metrics.jsonl", [{"step": 4, "eval/accuracy": value, "eval/rows": 12}])
+    (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
+    code, report, err = run(capsys, folder)
+    assert code == 1 and f"says eval/accuracy {value:g} at step 4, which is no share" in report["findings"][0]
+    assert report["figures"]["greedy"]["rows"] == 12 and "24 of 36 held-out rows repeat another one" in err
 
 
 def moved_to_noise(folder):
@@ -756,6 +813,6 @@ def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
 def test_a_real_run_is_proved(tmp_path):
     done = run_script("ppo_train", "--algorithm", "grpo", "--steps", 2, "--output_dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    done = run_script("prove", tmp_path / "run", "--rows", 64)
+    done = run_script("prove", tmp_path / "run", "--minutes", 0.5)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["figures"]["greedy"]["rows"] == 64

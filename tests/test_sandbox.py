@@ -1194,20 +1194,42 @@ def test_a_test_with_a_long_number_works(sandbox):
     assert verdict.status == "failed" and "bits" in verdict.detail
 
 
-def test_verdicts_of_a_file_name_their_rows(tmp_path):
-    rows = [
-        {"id": "a", "code": "def f(x):\n    return x"},
-        {"task_id": 7, "code": "def f(x):\n    return 0"},
-        {"code": ""},
-    ]
-    lines = [json.dumps({**row, "tests": ["assert f(1) == 1"]}) for row in rows]
-    (tmp_path / "programs.jsonl").write_text("\n".join(lines))
-    command = [sys.executable, str(SCRIPTS / "sandbox.py"), "--data", "programs.jsonl", "--code_columns", "code"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 1 and [one["row"] for one in found] == [1, 2, 3]
-    assert [(one.get("id"), one.get("task_id"), one["all_passed"]) for one in found] == [
-        ("a", None, True),
-        (None, 7, False),
-        (None, None, False),
-    ]
+def test_a_file_with_a_program_gets_its_verdict(tmp_path):
+    (tmp_path / "tests.py").write_text("assert f(1) == 1")
+    for code, status in (("def f(x):\n    return x", 0), ("def f(x):\n    return 0", 1)):
+        (tmp_path / "program.py").write_text(code)
+        command = [sys.executable, str(SCRIPTS / "sandbox.py"), "--code", "program.py", "--tests", "tests.py"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        assert (done.returncode, json.loads(done.stdout)["all_passed"]) == (status, not status), done.stderr
+
+
+BOX = "class B:\n    def __init__(self): self.rows = [[0]]\n    def total(self): return sum(map(sum, self.rows))"
+COLOURS = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\ndef f(x): return C(x)"
+SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "status"),
+    [
+        # lists that the program changes are those of the tests, wherever these hold them
+        ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
+        ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
+        ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
+        (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
+        (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
+        ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
+        ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
+        ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
+        ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
+        ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a == [0]", "failed"),
+        (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
+        (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
+        # which object it is, only the program knows
+        (COLOURS, "assert f(1) is C.R", "invalid_tests"),
+        (COLOURS, "assert f(1) is not None and f(2).name == 'G'", "ok"),
+        ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1)\nassert f(0) == False", "ok"),
+        ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
+    ],
+)
+def test_objects_that_tests_and_program_share(sandbox, code, tests, status):
+    assert sandbox.run_code(code, tests).status == status

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
@@ -29,6 +30,17 @@ def _as_it_was(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
+    known = {*sys.modules}
+    yield
+    forget({*sys.modules} - known)
+
+
+def forget(names):
+    """Forget modules of these names that are trainers: their next import runs them anew."""
+    for name in names:
+        file = Path(getattr(sys.modules[name], "__file__", None) or "/")
+        if file.parent in (TEMPLATES, SCRIPTS) or file.name in ("adapted.py", "grpo.py", "mine.py"):
+            del sys.modules[name]
 
 
 @pytest.fixture
@@ -60,6 +72,7 @@ def edited(tmp_path):
         for old, new in pairs:
             assert text.count(old) == 1 and old != new, f"{trainer.name} no longer holds once: {old}"
             text = text.replace(old, new)
+        forget([name for name in sys.modules if name.startswith("adapted")])
         (tmp_path / "adapted.py").write_text(f"{text}{end}", encoding="utf-8")
         return tmp_path / "adapted.py"
 
@@ -80,7 +93,7 @@ CRITIC = {"value_loss_gradient"} | FORMULA
 PAGES = {
     "ppo": TURNS | GROUPS,
     "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},
-    "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio"} | CLIP,
+    "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio", "update_steps"} | CLIP,
 }
 
 
@@ -268,6 +281,14 @@ PAGE_FAULTS = {
         True,
         "right = policy_loss\ndef policy_loss(logprobs, old, advantages, *more):\n"
         "    return right(logprobs, old, -advantages, *more)\n",
+    ),
+    "gradients kept from step to step": (
+        ACTORS,
+        "update_steps",
+        True,
+        "right = update\ndef update(config, models, optimizer, batch, step):\n"
+        "    optimizer.zero_grad = lambda *given, **known: None\n"
+        "    return right(config, models, optimizer, batch, step)\n",
     ),
     "micro-batches divided by their own tokens": (
         ALL,
@@ -646,6 +667,6 @@ def test_a_page_with_four_functions_of_its_own_takes_the_rest_from_a_template(ru
     (tmp_path / "mine.py").write_text(source)
     code, rows = run_checks(tmp_path / "mine.py")
     assert code == 0 and rows["gae_formula"]["status"] == "pass", rows
-    (tmp_path / "mine.py").write_text(source.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
-    code, rows = run_checks(tmp_path / "mine.py")
+    (tmp_path / "other.py").write_text(source.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
+    code, rows = run_checks(tmp_path / "other.py")
     assert code == 1 and with_status(rows) == {"accumulation"}, rows

@@ -9,6 +9,7 @@ import sys
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
 from test_multi_turn_template import CHANGES
+from test_selfcheck import forget
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.loading import load_trainer
@@ -38,6 +39,9 @@ def _as_it_was(monkeypatch):
     """A check is a process of its own otherwise: restore what it changes in this one."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    known = {*sys.modules}
+    yield
+    forget({*sys.modules} - known)
 
 
 def edited(folder, pairs):

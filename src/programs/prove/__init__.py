@@ -13,20 +13,15 @@
     results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
                        and reward: computed again from the completions; intervals and McNemar's p recomputed;
                        unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: reward_preflight.py, its flags after --, tries it on your rows (gold, empty,
-                       nonsense; twice, in another order, alone, in a new process); which contracts it fits (TRL,
-                       verl, ours); time per completion; whether it runs an answer as Python; if rows have
-                       tests (asserts, input and output), whether hostile programs get paid, read or change anything,
-                       or end the reward
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
-                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
+                       verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
+                       output), whether hostile programs get paid, read or change anything, or end the reward
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds
     FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
                        by --as (--set: the numbers inside them): value and gradient against float64 loops over single
-                       tokens; padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id,
-                       equal scores; inputs changed in place. It says which form of inputs fits, such as [T, B] or one
-                       group a call. Of GAE also the bootstrap, its end and the returns; of losses large ratios, an
-                       entropy term and the sampler's log-probs; of all, later calls with the same inputs. It lists
-                       what it does not recognise or cannot import, and never guesses
+                       tokens, with padding, a hole, an empty row, large ratios, equal scores; a second call; of GAE
+                       the bootstrap and the returns, of losses an entropy term and the sampler's log-probs. It says
+                       which form of inputs fits, such as [T, B], lists what it does not recognise, and never guesses
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
@@ -40,7 +35,7 @@ rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many
 files and processes, even if nothing contains them.
 
 Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
-environment's conversations: its answers are scripted, and neither TRL nor verl starts.
+environment's conversations.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json

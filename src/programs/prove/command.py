@@ -23,7 +23,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "rows": "--rows", "flags": "flags behind --"}
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags behind --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -44,7 +44,6 @@ def make_parser() -> argparse.ArgumentParser:
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
-    parser.add_argument("--rows", type=int, metavar="N", help="limit on held-out rows of a run (default: 256)")
     return parser
 
 
@@ -58,8 +57,7 @@ def check_flags(args, kind: str, *taken: str) -> None:
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
     path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
-    rows = 256 if args.rows is None else args.rows
-    need(args.minutes > 0 and rows > 0, f"got --minutes {args.minutes:g} --rows {rows}; expected above 0")
+    need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
     need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
@@ -72,8 +70,8 @@ def proof_of(args) -> Proof:
         return prove_evaluation(path, seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
     if folder:
-        check_flags(args, "run", "rows")
-        return prove_run(folder, seconds, rows)
+        check_flags(args, "run")
+        return prove_run(folder, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

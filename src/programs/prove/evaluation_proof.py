@@ -62,10 +62,10 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
 
 
 def differs(stated, counted) -> bool:
-    """Whether a stated number is not the counted one."""
+    """Whether a stated number is not the counted one; nan is none."""
     if stated is None or counted is None:
         return stated is not counted
-    return abs(stated - counted) > TOLERANCE * max(1.0, abs(counted))
+    return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
 def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:

@@ -18,8 +18,8 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-LARGE = {(0, 1): -3.0, (0, 2): -6.0, (4, 0): 3.0, (4, 1): 6.0}  # log-ratios of tokens where no clip bounds the loss
-BOUNDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)  # of a log-ratio, which keep the loss finite: tighter ones change it
+# log-ratios of tokens where no clip bounds the loss; implementations bound them at 5 and more, so that it stays finite
+LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
@@ -122,14 +122,6 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         names = ("logprobs", "ref_logprobs")
         extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
     return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
-
-
-def bounded(c: dict, most: float) -> dict:
-    """Inputs of a loss with no log-ratio above a size."""
-    old = c["old_logprobs"].clone()
-    for place, size in LARGE.items():
-        old[place] = c["logprobs"][place] - math.copysign(min(abs(size), most), size)
-    return c | {"old_logprobs": old, "rollout_logprobs": c["rollout_logprobs"] + old - c["old_logprobs"]}
 
 
 def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:

@@ -13,16 +13,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
-from programs.prove.function_calls import (
-    BOUNDS,
-    NOTES,
-    NUMBERS,
-    Tried,
-    bounded,
-    input_forms,
-    inputs,
-    whitened_forms,
-)
+from programs.prove.function_calls import NOTES, NUMBERS, Tried, input_forms, inputs, whitened_forms
 from programs.prove.function_checks import (
     look_at_bootstrap,
     look_at_calls,
@@ -34,7 +25,7 @@ from programs.prove.function_checks import (
     look_beneath,
 )
 from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
-from programs.prove.proof import Proof
+from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, recognised
 
 SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
@@ -114,7 +105,7 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     if known:
         candidate.find(fault)
         return fit
-    if other := bounded_fit(candidate, tried, fit) or whitened_fit(candidate, tried, c, forms):
+    if other := whitened_fit(candidate, tried, c, forms):
         return other
     if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
         candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
@@ -138,19 +129,6 @@ def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) ->
     return fit if fit and fit.exact else None
 
 
-def bounded_fit(candidate: Candidate, tried: Tried, fit: Fit) -> Fit | None:
-    """The fit of a loss that is its formula but for large log-ratios, which it bounds against overflow."""
-    if tried.kind != "loss":
-        return None
-    fits = None
-    for most in BOUNDS:
-        other = exact_fit(candidate, tried, bounded(fit.given, most) | {"most": most}, [{}])
-        if not other:
-            break
-        fits = other
-    return fits
-
-
 def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
     """The fit of a loss that whitens its advantages.
 
@@ -169,8 +147,6 @@ def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict])
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way and the form in which a function is its formula."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
-    if "most" in fit.given:
-        notes.append(f"bounds the log-ratio at about {fit.given['most']:g}")
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
     if tried.others and "part" not in fit.given and tried.kind != "gae":
@@ -222,12 +198,11 @@ def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str
     found, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
-            nodes = ast.parse(file.read_text(encoding="utf-8")).body
-        except (OSError, ValueError, SyntaxError) as error:
-            need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
-            failed[file] = f"it cannot be read ({error})"
-        else:
-            found[file] = public(nodes)
+            found[file] = public(parsed(file))
+        except UserError as error:
+            if not path.is_dir():
+                raise
+            failed[file] = str(error)
     return found, failed
 
 

@@ -12,11 +12,12 @@ from parts.rewards.reward_forms import import_file
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import user_text
 
+GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # of math, as evaluation.py reads
 PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
 
 
-def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores that it may have) of as many samples as fit into the time; [] of no gold to read."""
+def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> list[tuple[dict, str, list]]:
+    """(Sample, metric, scores that it may have) of as many samples as fit into the time, by the gold of their rows."""
     file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
     need(file.is_file(), f"{file} is missing")
     grader, found = import_file("grader", str(file), str(file)), []
@@ -25,17 +26,19 @@ def graded_math(samples: list[dict], seconds: float) -> list[tuple[dict, str, li
         if time.monotonic() > end:
             break
         # worked examples before a question, or a template around it, may hide that an answer copies the task
-        prompts = ("", user_text(sample.get("prompt") or ""))
-        scores = {grader.math_score(sample["completion"] or "", sample["gold"], prompt) for prompt in prompts}
+        prompts, row = ("", user_text(sample.get("prompt") or "")), rows.get(sample["key"], {})
+        gold = next((row[name] for name in GOLDS if row.get(name) is not None), sample["gold"])
+        scores = {grader.math_score(sample["completion"] or "", gold, prompt) for prompt in prompts}
         found.append((sample, "verified", [*scores]))
     return found
 
 
-def graded_by_reward(samples: list[dict], specs: list[str], data: str) -> list[tuple[dict, str, list]]:
+def graded_by_reward(
+    samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
+) -> list[tuple[dict, str, list]]:
     """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
-    need(Path(data).is_file(), f"its data {data} are not here")
-    rows = dict(zip(unique_keys(given := read_rows(data)), given, strict=True))
+    need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []
     for sample in samples:
@@ -52,14 +55,17 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
     kind, _, rest = label.partition(":")
     need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
+    parts = [part for part in rest.split(",") if part]
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    data = options.get("data") or settings.get("data") or ""
+    given = read_rows(data) if Path(data).is_file() else []
+    rows = dict(zip(unique_keys(given), given, strict=True))
     if kind == "math":
         need(all("gold" in sample for sample in samples), "samples.jsonl has no gold answers")
-        return graded_math(samples, seconds)
+        return graded_math(samples, rows, seconds)
     need(kind == "reward" and settings, f"task {kind} is not scored here")
-    parts = [part for part in rest.split(",") if part]
     specs = [part for part in parts if "=" not in part] + list(settings.get("reward") or ())
-    options = dict(part.split("=", 1) for part in parts if "=" in part)
-    return graded_by_reward(samples, specs, options.get("data") or settings.get("data") or "")
+    return graded_by_reward(samples, rows, specs, data)
 
 
 def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:

@@ -94,8 +94,15 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
     """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
-    worst = any(x["check"] == "probes" for x in report["findings"])
-    return works and worst and not named and not gold["full_marks"] and "{" in gold["variant"]
+    checks = {x["check"] for x in report["findings"]}
+    return (
+        works
+        and "probes" in checks
+        and "sign" not in checks
+        and not named
+        and not gold["full_marks"]
+        and "{" in gold["variant"]
+    )
 
 
 def skip_gold(proof: Proof, report: dict) -> None:

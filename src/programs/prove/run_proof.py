@@ -22,6 +22,7 @@ from programs.prove.exact_figures import paired_figures, unpaired_p
 from programs.prove.proof import Proof, shown
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
+MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -72,13 +73,8 @@ def rows_of(source: str, run) -> list[dict]:
     return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
 
 
-def prove_run(folder: Path, seconds: float, most: int) -> Proof:
-    """Measure a run.
-
-    Args:
-        seconds: for the measurement; a first batch is measured in any case.
-        most: held-out rows.
-    """
+def prove_run(folder: Path, seconds: float) -> Proof:
+    """Measure a run in so many seconds; a first batch is measured in any case."""
     import torch
     from transformers import AutoTokenizer
 
@@ -117,7 +113,7 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)
     for row in rows:
         row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
-    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:MOST_ROWS]
     got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
     need(rows, f"{got}; expected rows that fit")
     measured = Measurement(run, networks, tokenizer)
@@ -166,6 +162,10 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
+    once = {json.dumps(row, sort_keys=True, default=str): row for row in held_out}
+    if repeated := len(held_out) - len(once):
+        proof.say(f"{repeated} of {len(held_out)} held-out rows repeat another one and are left out.")
+    held_out = [*once.values()]
     tasks = [task_of(row, with_columns) for row in held_out]
     count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
@@ -237,18 +237,24 @@ def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
     return [(step, *found[step]) for step in sorted(found)]
 
 
+def nearest_count(share: float, rows: int) -> int:
+    """How many of the rows are nearest to a share; 0 for nan."""
+    return min(range(rows + 1), key=lambda count: abs(share * rows - count))
+
+
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
     for step, value, rows in logged:
-        if abs(value * rows - round(value * rows)) > 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
+        gap = abs(value * rows - nearest_count(value, rows))
+        if not gap <= 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
             proof.find(f"metrics.jsonl says eval/accuracy {value:g} at step {step}, which is no share of {rows} rows")
             break
     ends = [("after", logged[-1])] + ([("before", logged[0])] if logged[0][0] == 0 and len(logged) > 1 else [])
     for name, (step, value, rows) in ends:
-        right = min(rows, max(0, round(value * rows)))
+        right = nearest_count(value, rows)
         reached = [measured.right[way][name] for way in measured.ways]
         chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
         if chance < FALL_P:

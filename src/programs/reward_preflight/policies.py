@@ -8,7 +8,7 @@ import random
 import re
 
 from parts.foundation.messages import need
-from programs.reward_preflight.probes import listed
+from programs.reward_preflight.probes import distractors, listed
 from programs.reward_preflight.rows_and_gold import answer_columns, gold_variants
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
@@ -89,6 +89,16 @@ def endless(row: dict, kind: dict, args) -> list[list[str]]:
 def echo(row: dict, kind: dict, args) -> list[list[str]]:
     """The last number, or the last words, that the environment said, copied: it tells the answer."""
     return [] if kind["tools"] else [[LAST_NUMBER], [LAST_WORDS]]  # a search returns what holds the answer
+
+
+@policy(0.25)
+def listing(row: dict, kind: dict, args) -> list[list[str]]:
+    """Three answers at once, the right one in the middle, in every form of gold."""
+    if kind["tools"] or not row["answer"]:
+        return []
+    first, last, *_ = distractors(row["answer"], [], random.Random(0))
+    answers = f"{first}, {row['answer']}, {last}"
+    return [[text] for text in gold_variants(row | {"answer": answers}, args).values() if answers in text]
 
 
 def copied(what: str, messages: list[dict], prompt) -> str:

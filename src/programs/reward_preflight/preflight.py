@@ -31,6 +31,7 @@ ADVICE = {
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
     "classes": "--full_score, if all rows can reach it",
+    "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
@@ -46,6 +47,7 @@ class Preflight(Checks):
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
         self.best = {}  # by function: the highest score of gold above 1
         self.weighted = {}  # by function: what `weight_column` says of it
+        self.upside_down = False  # a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
 
     def find(
@@ -125,8 +127,13 @@ class Preflight(Checks):
         return results
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
-        """Gold in one variant, on the first rows."""
-        results = self.grader.grade(pairs[:TRIAL_ROWS])
+        """Gold in one variant, on the first rows; each has the next row's gold too in the batch, as a wrong answer."""
+        few = pairs[:TRIAL_ROWS]
+        wrong = [(row, text) for (row, _), (_, text) in zip(few, few[1:] + few[:1], strict=True)]
+        results = self.grader.grade([*few, *wrong])
+        results, others = results[: len(few)], map(self.grader.total, results[len(few) :])
+        scores = zip(map(self.grader.total, results), others, strict=True)
+        self.upside_down |= all(None not in pair and pair[0] < pair[1] for pair in scores)
         self.note_best(results)
         return results
 
@@ -144,6 +151,8 @@ class Preflight(Checks):
             low.append((f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})", graded))
         failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
         self.judge_gold("completions", failed, [score or 0.0 for _, score in scores], low)
+        if failed and not gold["full_marks"] and self.upside_down:
+            self.find("sign", "in one form of the answer, every gold one is paid less than that of another row")
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
@@ -202,9 +211,12 @@ class Preflight(Checks):
     # ---- contract, functions
 
     def contract(self, golds: list[Graded]) -> None:
-        """Score one mixed batch twice, reversed and one by one; the scores have to be the same."""
+        """Score one mixed batch twice, reversed and one by one; the scores have to be the same.
+
+        It has an empty completion after each other one, which must not get what that has left behind.
+        """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(graded.row, text) for graded, text in zip(golds, mixed, strict=False)]
+        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in (own, "")]
         first = self.grader.grade(pairs)
         again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
         result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}

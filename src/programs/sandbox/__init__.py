@@ -23,8 +23,6 @@ because namespaces do the same in a sixth of the time.
 
     python scripts/sandbox.py --report
     python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve
-    python scripts/sandbox.py --data HumanEval.jsonl.gz --code_columns prompt canonical_solution \\
-                              --tests_column test --setup_column prompt
 """
 
 ROOMS = (

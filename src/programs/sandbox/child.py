@@ -26,7 +26,7 @@ from programs.sandbox.kernel import (
     prctl,
 )
 from programs.sandbox.limits import LINUX, Died
-from programs.sandbox.values import decode, encode, receive_frame, send_frame
+from programs.sandbox.values import containers, decode, encode, receive_frame, rejoined, send_frame
 
 
 def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
@@ -173,14 +173,18 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         return {"names": kinds, "errors": errors}
 
     def perform(call: dict) -> dict:
-        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
-        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
+        given = [decode(item, lambda i, _: kept[i]) for item in (*call["args"], *call["kwargs"].values())]
+        before = containers(given)
+        given = rejoined(given, call.get("same"), before)
+        args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         answer = {"value": encode(value, keep if call["objects"] else None)}
-        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
-            answer["args"] = [encode(item, keep) for item in args]
+        if call["objects"] and before:
+            places = {id(item): place for place, item in enumerate(before)}
+            answer["args"] = [encode(item, keep) for item in given]
+            answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
         return answer
 
     action = load

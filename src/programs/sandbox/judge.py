@@ -18,6 +18,7 @@ from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
     FromProgram,
+    Identity,
     argument_sets,
     calls_in,
     caught_names,
@@ -27,7 +28,18 @@ from programs.sandbox.tests_in_python import (
     used_as_classes,
     wraps_a_call,
 )
-from programs.sandbox.values import INVALID, compare, decode, encode, error_text, receive_frame, send_frame
+from programs.sandbox.values import (
+    INVALID,
+    MUTABLE,
+    compare,
+    containers,
+    decode,
+    encode,
+    error_text,
+    receive_frame,
+    rejoined,
+    send_frame,
+)
 
 ENDS = (StopIteration, StopAsyncIteration)
 
@@ -208,6 +220,7 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
+        lent: lists and the like that are attributes in the program, {(object, name): (copy, how it was)}.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -216,7 +229,7 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.classes, self.errors = set(), {}
+        self.classes, self.errors, self.lent = set(), {}, {}
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -272,19 +285,36 @@ class Judge:
         return answer
 
     def ask(self, op: str, target, args=(), kwargs=None):
-        """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
+        """Have the program's process perform an operation; what it changes in arguments is changed here too."""
+        self.give_back()
         message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
         message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
+        known = containers([*args, *(kwargs or {}).values()])
+        first = {id(item): place for place, item in reversed([*enumerate(known)])}
+        message["same"] = [first[id(item)] for item in known]
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        for item, data in zip(args, answer.get("args", ()), strict=False):
-            if isinstance(item, list | dict | set):
-                new = decode(data, self.refer)
-                if type(new) is type(item) and new != item:
-                    item.clear()
-                    (item.extend if isinstance(item, list) else item.update)(new)
-        return decode(answer.get("value"), self.refer)
+        value, changed = decode(answer.get("value"), self.refer), decode(answer.get("args"), self.refer)
+        if known and isinstance(changed, list):
+            *_, value = rejoined([*changed, value], answer.get("same"), known)
+        if op == "attribute" and isinstance(value, MUTABLE):
+            self.lent[target, *args] = value, encode(value, self.number_of)
+        return value
+
+    def give_back(self) -> None:
+        """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
+        lent, self.lent = self.lent, {}
+        changed = [key for key, (value, before) in lent.items() if encode(value, self.number_of) != before]
+        for target, name in changed:
+            self.ask("set", target, (name, lent.pop((target, name))[0]))
+        self.lent = lent
+
+    def is_same(self, one, other) -> bool:
+        """`is` in the tests; of two objects of the program, the program alone knows it."""
+        if one is not other and isinstance(one, RemoteObject) and isinstance(other, RemoteObject):
+            return one == other  # which raises
+        return one is other
 
     def is_subclass(self, kind, base) -> bool:
         """`issubclass` in the tests; for the program's classes, the program answers."""
@@ -346,7 +376,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace["issubclass"] = self.is_subclass
+        namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
@@ -360,7 +390,7 @@ class Judge:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
-            code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
+            code = compile(Identity().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}

@@ -105,6 +105,19 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
+class Identity(ast.NodeTransformer):
+    """Have the judge look at both sides of `is`, of which two may be one object of the program."""
+
+    def visit_Compare(self, node):
+        """a is b  ->  __is__(a, b)"""
+        self.generic_visit(node)
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
+        new = ast.Call(ast.Name("__is__", ast.Load()), [node.left, *node.comparators], [])
+        new = new if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), new)
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
     """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
     used = names_in(tests) | ({"check"} if entry_point else set())

@@ -78,6 +78,7 @@ ALIKE = {  # types that equal another one in Python, and travel as that
     **dict.fromkeys((collections.UserDict, collections.ChainMap, types.MappingProxyType), dict),
     **{collections.UserList: list, collections.UserString: str, memoryview: bytes, bytearray: bytes},
 }
+MUTABLE = (list, dict, set, collections.deque)
 CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 MAKERS = {
     **{kind.__name__: lambda items, kind=kind: kind(*items) for kind in PLAIN_TYPES},
@@ -123,7 +124,7 @@ def encode(value, keep=None, depth: int = 0):
     elif type(value) in PLAIN_TYPES:
         kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
     elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        if not (keep and getattr(value, "shape", ()) and value.dtype.kind in "biufc"):
+        if not keep or value.dtype.kind not in "biufc":
             return encode(value.tolist(), keep, depth + 1)
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
@@ -147,7 +148,7 @@ def decode(data, refer=None, depth: int = 0):
             return refer(int(data["v"]), str(data.get("type"))[:100])
         content = data["v"]
         if data["t"] == "ndarray" and refer and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
-            return importlib.import_module("numpy").array(decode(content[1]), content[0])
+            return importlib.import_module("numpy").array(decode(content[1]), content[0])[()]  # a scalar without shape
         if not isinstance(content, str):
             content = [decode(item, refer, depth + 1) for item in content]
         if data["t"] == "namedtuple" and refer:
@@ -155,6 +156,42 @@ def decode(data, refer=None, depth: int = 0):
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
+
+
+def containers(values) -> list:
+    """The lists, dicts, sets and deques in values, each where it stands, the outer before the inner ones."""
+    found, inside = [], values.values() if isinstance(values, dict) else values
+    for value in inside:
+        if isinstance(value, MUTABLE):
+            found.append(value)
+        if isinstance(value, (*MUTABLE, tuple)):
+            found += containers(value)
+    return found
+
+
+def rejoined(values: list, places, known: list) -> list:
+    """Values in which containers that are the same as known ones are these, with the contents of the new ones.
+
+    Args:
+        places: for each of `containers(values)` its place in `known`, -1 for a new one.
+    """
+    news = containers(values)
+    places = places if isinstance(places, list) and len(places) == len(news) else [-1] * len(news)
+    pairs = ((new, known[at]) for new, at in zip(news, places, strict=True) if type(at) is int and 0 <= at < len(known))
+    olds = {id(new): old for new, old in pairs if type(new) is type(old)}
+
+    def rejoin(value):
+        if type(value) is tuple:
+            return tuple(map(rejoin, value))
+        if not isinstance(value, MUTABLE):
+            return value
+        old = olds.get(id(value), value)
+        content = {key: rejoin(x) for key, x in value.items()} if isinstance(value, dict) else [*map(rejoin, value)]
+        old.clear()
+        (old.extend if isinstance(old, list | collections.deque) else old.update)(content)
+        return old
+
+    return [*map(rejoin, values)]
 
 
 class Brief(reprlib.Repr):

@@ -7,13 +7,12 @@
 # ///
 """Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
-page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own. If yours lacks some functions, put a copy of templates/grpo.py beside it and `from grpo
-import *` before its own. A trainer that leaves the training to TRL cannot be checked.
+TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, a copy, or any trainer in
+plain PyTorch with the functions that `--contract` lists. If yours lacks some, put a copy of templates/grpo.py beside it
+and `from grpo import *` before its own. A trainer that leaves the training to TRL cannot be checked.
 
-selfcheck loads it by path and calls its functions on a few short sequences. It compares what they return with its own
-computations from the published formulas and the plain networks' logits:
+selfcheck calls these functions on a few short sequences and compares what they return with its own computations from
+the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
@@ -25,20 +24,16 @@ computations from the published formulas and the plain networks' logits:
 A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
 table says which one it is, and for distillation whether the KL is reverse or forward.
 
-If a page plays conversations, selfcheck also plays some with an environment and answers of its own. These answers get
-other ids when their text is encoded again. This shows which tokens were sampled, which conversation each return belongs
-to, and what each environment may hear.
+If a page plays conversations, selfcheck also plays some with an environment and answers of its own, whose ids differ
+from those of their text encoded again: so it knows which tokens were sampled and which conversation a return is of.
 
-Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
-zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
-
-The checks run the model about a hundred times. For a large model, use a small one of its family with the same tokens
-and chat template.
+Policy and critic get a little noise (in memory): on the untouched model many faults give the right numbers. Nothing is
+trained and nothing stays on disk. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), tool calls, a trainer's `update` and `train`, a page's `rollout` without an environment, loss
-scaling in fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model,
---data or --reward it uses the embedded ones.
+(checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
+fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model, --data or
+--reward it uses the embedded ones.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\

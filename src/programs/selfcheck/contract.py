@@ -7,7 +7,8 @@ from parts.foundation.file_text import file_text
 CONTRACT = file_text("contract.txt")
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
 PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE, SCRIPT, SCRIPT_TALKS = (ENTRY.findall(text) for text in PARTS)  # (name, "no " or "", field of Config or "")
+PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
+SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
 INSTEAD = {"response_logits": "token_logprobs"}  # what does as well
 
 

@@ -260,6 +260,21 @@ def accumulation(s: Trainer):
 
 
 @check()
+def update_steps(s: Trainer):
+    """Each optimizer step of `update` gets the gradient of its own minibatch alone.
+
+    Try: optimizer.zero_grad() after each step, and a step for every minibatch of every epoch.
+    """
+    if not hasattr(s.module, "update"):
+        return None, "no update()"
+    steps = s.steps_of_update()
+    if len(steps) < 2:
+        return False, f"{len(steps)} optimizer steps in two updates"
+    gap = largest(apart(step, steps[0])[0] for step in steps[1:])
+    return gap <= s.limits[1], f"{len(steps)} steps on one batch, weights unchanged: gradients {gap:.1e} apart"
+
+
+@check()
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
@@ -354,6 +369,7 @@ NUMERIC_CHECKS = (
     logprob_shift,
     padding,
     accumulation,
+    update_steps,
     advantages_detached,
     policy_clip,
     prompt_gradient,

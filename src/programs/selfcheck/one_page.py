@@ -176,12 +176,13 @@ class OnePage(Trainer):
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
-    def start_update(self, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models, step) -> None:
         import torch
 
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
-        step = getattr(self.config, "critic_warmup_steps", 0) + 1
-        self.module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
+        number, optimizer = getattr(self.config, "critic_warmup_steps", 0) + 1, torch.optim.AdamW(groups, lr=0.0)
+        optimizer.step = step
+        self.module.update(self.config, models, optimizer, batch, number)
 
     def definitions(self):
         if "teacher" not in self.fields:

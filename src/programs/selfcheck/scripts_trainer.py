@@ -119,11 +119,13 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
-    def start_update(self, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models, step) -> None:
         import torch
 
-        tools = self.module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
-        self.module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+        optimizer = self.module.make_optimizer(self.config, models)
+        optimizer.step, scaler = step, torch.amp.GradScaler(self.device.type, enabled=False)
+        number = getattr(self.config, "critic_warmup_steps", 0)
+        self.module.update(self.config, models, optimizer, scaler, batch, number)
 
     def definitions(self):
         config = self.config

@@ -44,7 +44,7 @@ class Trainer:
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
     clips() -> (the clips of `own_surrogate` that its policy loss may have, why there are none)
-    start_update(batch, models) trains on the batch by the trainer's own `update`
+    start_update(batch, models, step) trains on the batch by the trainer's own `update`, with a step of the optimizer
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
@@ -113,11 +113,28 @@ class Trainer:
         table[name] = watched
         try:
             with contextlib.suppress(Seen):
-                self.start_update(batch, models)
+                self.start_update(batch, models, lambda: None)
         finally:
             table[name] = loss
             rest(models)
         return tuple(seen)
+
+    def steps_of_update(self) -> list[list]:
+        """The gradients that the optimizer gets in two calls of `update`, which are neither clipped nor applied."""
+        import torch
+
+        def norm(parameters, *_, **__):
+            return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+        steps, clip = [], torch.nn.utils.clip_grad_norm_
+        torch.nn.utils.clip_grad_norm_ = norm
+        try:
+            for _ in range(2):
+                self.start_update(self.settled(), self.models, lambda: steps.append(gradients_of(self.models)))
+        finally:
+            torch.nn.utils.clip_grad_norm_ = clip
+            rest(self.models)
+        return steps
 
     def settled(self) -> dict:
         """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
@@ -161,8 +178,8 @@ def rest(models) -> None:
         network.eval()
 
 
-def take_gradients(models) -> list:
-    """One vector per network with up to 4,096 entries of each gradient, evenly spaced; clears the gradients."""
+def gradients_of(models) -> list:
+    """One vector per network with up to 4,096 entries of each gradient, evenly spaced."""
     import torch
 
     vectors = []
@@ -172,6 +189,12 @@ def take_gradients(models) -> list:
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append(g.flatten()[:: max(1, g.numel() // 4096)].float().cpu())
         vectors.append(torch.cat(parts))
+    return vectors
+
+
+def take_gradients(models) -> list:
+    """The same; clears the gradients."""
+    vectors = gradients_of(models)
     rest(models)
     return vectors
 
