@@ -71,7 +71,7 @@ test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after t
 	fi
 
 test-gpu: setup  ## those that need a CUDA device: some minutes on one
-	$(RUN) -m pytest -m gpu tests/gpu $(ARGS) $(NONE_FITS)
+	$(RUN) -m pytest -m gpu -n 4 tests/gpu $(ARGS) $(NONE_FITS)
 
 check: setup  ## lint, format, size budgets, texts, prose, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
