@@ -74,24 +74,24 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     5251-5299  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
 #     5302-5354  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
 #     5357-5545  cache probe         What a model's cache and attention can do, measured before sampling
-#     5548-5624  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5627-5856  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5859-5913  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5916-5934  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5937-6088  memory              The memory that a run will need, from the shape of its networks
-#     6091-6145  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6148-6182  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6185-6360  paired tests        Intervals, paired tests, pass@k
-#     6363-6415  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6418-6582  settings            Settings
-#     6585-6748  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6751-7041  tasks               What a task is; generation, mathematics, code
-#     7044-7188  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7191-7391  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7394-7541  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7544-7823  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7826-7948  models              Models in vLLM, on servers, and none; opening those that were named
-#     7951-8105  run                 Running the tasks, and the command line
+#     5548-5630  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5633-5862  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5865-5919  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5922-5940  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5943-6094  memory              The memory that a run will need, from the shape of its networks
+#     6097-6151  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6154-6188  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6191-6366  paired tests        Intervals, paired tests, pass@k
+#     6369-6421  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6424-6588  settings            Settings
+#     6591-6754  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6757-7047  tasks               What a task is; generation, mathematics, code
+#     7050-7194  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7197-7397  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7400-7547  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7550-7829  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7832-7954  models              Models in vLLM, on servers, and none; opening those that were named
+#     7957-8111  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -5548,6 +5548,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 # ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
 
 
+@functools.cache
+def side_stream():
+    """A stream beside the current one, the same for all graphs: cuBLAS keeps 32 MiB for each that it has seen."""
+    return torch.cuda.Stream()
+
+
 class RoomSteps:
     """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
 
@@ -5608,7 +5614,7 @@ class RoomSteps:
 
     def record(self) -> None:
         """Record a step; one before it lets kernels make their plans and workspaces."""
-        side = torch.cuda.Stream()
+        side = side_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.run()

@@ -89,20 +89,20 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     5128-5176  folding                LoRA folded into the weights during sampling: it saves a third of the kernels …
 #     5179-5231  norms                  RMS norms in one kernel during sampling: transformers uses six or more for …
 #     5234-5447  cache probe            What a model's cache and attention can do, measured before sampling
-#     5450-5526  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5529-5748  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5751-5927  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5930-6048  rows and gold          Rows of the data, and the reference completion of each
-#     6051-6245  probes                 Completions that must not be paid
-#     6248-6447  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6450-6637  scoring                Scores of completions, graded, and what was found
-#     6640-6950  preflight              The checks of a reward and the verdict
-#     6953-7130  policies               Scripted policies: the answers of one conversation, turn by turn
-#     7133-7237  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7240-7440  environment preflight  The checks of an environment and the verdict
-#     7443-7508  report                 Printed reports and --list
-#     7511-7590  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7593-7717  command                The command line
+#     5450-5532  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5535-5754  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5757-5933  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5936-6054  rows and gold          Rows of the data, and the reference completion of each
+#     6057-6251  probes                 Completions that must not be paid
+#     6254-6453  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6456-6643  scoring                Scores of completions, graded, and what was found
+#     6646-6956  preflight              The checks of a reward and the verdict
+#     6959-7136  policies               Scripted policies: the answers of one conversation, turn by turn
+#     7139-7243  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7246-7446  environment preflight  The checks of an environment and the verdict
+#     7449-7514  report                 Printed reports and --list
+#     7517-7596  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7599-7723  command                The command line
 
 import argparse
 import ast
@@ -5450,6 +5450,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 # ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
 
 
+@functools.cache
+def side_stream():
+    """A stream beside the current one, the same for all graphs: cuBLAS keeps 32 MiB for each that it has seen."""
+    return torch.cuda.Stream()
+
+
 class RoomSteps:
     """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
 
@@ -5510,7 +5516,7 @@ class RoomSteps:
 
     def record(self) -> None:
         """Record a step; one before it lets kernels make their plans and workspaces."""
-        side = torch.cuda.Stream()
+        side = side_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.run()

@@ -1,9 +1,16 @@
 """One more token per row, with fixed shapes and addresses within the cache, as a CUDA graph needs."""
 
+import functools
 import warnings
 
 from parts.foundation.processes import torch
 from parts.networks.forward import next_states
+
+
+@functools.cache
+def side_stream():
+    """A stream beside the current one, the same for all graphs: cuBLAS keeps 32 MiB for each that it has seen."""
+    return torch.cuda.Stream()
 
 
 class RoomSteps:
@@ -66,7 +73,7 @@ class RoomSteps:
 
     def record(self) -> None:
         """Record a step; one before it lets kernels make their plans and workspaces."""
-        side = torch.cuda.Stream()
+        side = side_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.run()
