@@ -56,6 +56,14 @@ def test_values_are_the_defaults_from_any_folder(name, tmp_path, monkeypatch):
     assert parse(name, "--config", ASSETS / FILES[name]) == load_script(name).Config()
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "examples" / "gsm8k").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_settings_of_an_example_are_read(file):
+    reward = f"{ROOT / 'examples' / 'reward_functions_library.py'}:math_equivalence"
+    name = "verl_train" if file.stem.startswith("verl") else "ppo_train"
+    config = parse(name, "--config", file, "--model", TINY_LM, "--data", "train.jsonl", "--reward", reward)
+    assert config.steps == yaml.safe_load(file.read_text(encoding="utf-8"))["steps"]
+
+
 def test_verl_file_names_settings_and_all_that_only_verl_has():
     keys = KEY.findall(text("verl_train"))
     assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
