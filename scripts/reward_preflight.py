@@ -6848,10 +6848,10 @@ class Preflight(Checks):
     def contract(self, golds: list[Graded]) -> None:
         """Score one mixed batch twice, reversed and one by one; the scores have to be the same.
 
-        It has an empty completion after each other one, which must not get what that has left behind.
+        It has an empty completion before each other one, which must not get what the last one has left behind.
         """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in (own, "")]
+        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in ("", own)]
         first = self.grader.grade(pairs)
         again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
         result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}

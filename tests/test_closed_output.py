@@ -14,7 +14,7 @@ COMMANDS = {
     "generate_dockerfile --list": 0,
     "generate_dockerfile --output -": 0,
     "sandbox --report": 0,
-    "sandbox --code rows.jsonl --tests rows.jsonl": 1,
+    "sandbox --code f.py --tests tests.py": 1,
     "math_grader --data rows.jsonl": 0,
     "data_loader rows.jsonl --inspect": 0,
     f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,
@@ -29,6 +29,8 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_closed_stdout_is_no_error(command, tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(SOLUTION) + "\n")
+    (tmp_path / "f.py").write_text("def f():\n    return 2\n")
+    (tmp_path / "tests.py").write_text("assert f() == 1\n")
     name, *flags = command.split()
     process = subprocess.Popen(
         script_command(name, *flags),

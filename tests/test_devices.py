@@ -110,10 +110,12 @@ def test_one_gpu_for_several_processes_is_refused(sizes, monkeypatch):
     with pytest.raises(UserError, match=r"got --device cuda:1 for 2 processes.*try --device cuda.*CUDA_VISIBLE"):
         start_processes(config_of(device="cuda:1"))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # one process on each of several machines
+    chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    assert start_processes(config_of(device="cuda:1")) == torch.device("cuda:1")
+    assert start_processes(config_of(device="cuda:1")) == torch.device("cuda:1") and chosen == [torch.device("cuda:1")]
 
 
 NOISY = """

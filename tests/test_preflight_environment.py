@@ -280,8 +280,8 @@ def test_calls_keep_hostile_text():
     [
         ("SharedAnswer", {"shared_state"}),
         ("Counts", {"shared_state"}),
-        ("PaysWords", {"nonsense", "endless", "injection"}),
-        ("PaysSilence", {"silence"}),
+        ("PaysWords", {"nonsense", "endless", "injection", "listing"}),
+        ("PaysSilence", {"silence", "listing"}),
         ("RaisingReply", {"fault"}),
         ("RaisingReward", {"fault"}),
     ],
@@ -331,9 +331,8 @@ def test_gold_that_is_not_paid(check):
 
 
 def test_allowed_and_summed_with_a_reward(check, folder):
-    assert check("PaysWords", *[x for n in ("nonsense", "endless", "injection") for x in ("--allow", f"{n}=1")])[
-        "ready"
-    ]
+    paid = ("nonsense", "endless", "injection", "listing")
+    assert check("PaysWords", *[word for name in paid for word in ("--allow", f"{name}=1")])["ready"]
     (folder / "reward.py").write_text("def quiet(completion, **kwargs):\n    return float(not completion.strip())\n")
     report = check("Sound", "--reward", f"{folder}/reward.py:quiet*0.5")
     assert "silence" in failures(report) and "nonsense" not in failures(report)
