@@ -139,7 +139,7 @@ def test_selfcheck_passes(trainer):
 @pytest.mark.parametrize("flags", [["--precision=fp32"], ["--precision=bf16", "--lora_rank=8"]], ids=" ".join)
 def test_recorded_steps_sample_the_same_tokens(flags, tmp_path):
     runs = [tmp_path / "graphs", tmp_path / "plain"]
-    for run, more in zip(runs, ([], ["--no_decode_graphs"]), strict=True):
+    for run, more in zip(runs, ([], ["--decode_graphs=false"]), strict=True):
         trained(run, *GRPO, *flags, *more, "--steps=2", "--max_new_tokens=160", "--lr=1e-6")
     graphs, plain = (metrics(run) for run in runs)
     for a, b in zip(plain, graphs, strict=True):
