@@ -16,7 +16,8 @@
     FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
                        verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
                        output), whether hostile programs get paid, read or change anything, or end the reward
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
+                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
                        by --as (--set: the numbers inside them): value and gradient against float64 loops over single
                        tokens, with padding, a hole, an empty row, large ratios, equal scores; a second call; of GAE
@@ -35,7 +36,7 @@ rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many
 files and processes, even if nothing contains them.
 
 Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
-environment's conversations.
+environment's conversations: its answers are scripted, and neither TRL nor verl starts.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
