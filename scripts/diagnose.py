@@ -62,8 +62,8 @@ runs 2, then 1, then 3.
 #     2722-2912  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
 #     2915-3160  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
 #     3163-3326  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3329-3452  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3455-3558  command       The command line: runs one after the other, their verdicts as text or JSON
+#     3329-3453  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3456-3559  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -3390,12 +3390,13 @@ def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
 def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     """The scores that each trial prints, run by scripts/sandbox.py."""
     need(SANDBOX.is_file(), f"got --rescore without {SANDBOX}, which confines the reward; expected it there")
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-        tests = [{"input": json.dumps(trial, default=str), "output": "?"} for trial in trials]
-        file.write(json.dumps({"completion": code, "tests": tests}) + "\n")
-        file.flush()
-        command = [sys.executable, str(SANDBOX), "--data", file.name, "--timeout_s", "20", "--memory_mb", "2048"]
-        done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        program, tests = Path(folder, "program.py"), Path(folder, "tests.json")
+        program.write_text(code, encoding="utf-8")
+        cases = [{"input": json.dumps(trial, default=str), "output": "?"} for trial in trials]
+        tests.write_text(json.dumps(cases), encoding="utf-8")
+        command = [sys.executable, SANDBOX, "--code", program, "--tests", tests, "--timeout_s", "20"]
+        done = subprocess.run([*map(str, command), "--memory_mb", "2048"], capture_output=True, text=True)
     try:
         details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):

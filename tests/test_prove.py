@@ -815,4 +815,4 @@ def test_a_real_run_is_proved(tmp_path):
     assert done.returncode == 0, done.stderr
     done = run_script("prove", tmp_path / "run", "--minutes", 0.5)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["figures"]["greedy"]["rows"] == 64
+    assert json.loads(done.stdout)["figures"]["greedy"]["rows"] == 256

@@ -39,12 +39,13 @@ def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
 def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     """The scores that each trial prints, run by scripts/sandbox.py."""
     need(SANDBOX.is_file(), f"got --rescore without {SANDBOX}, which confines the reward; expected it there")
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-        tests = [{"input": json.dumps(trial, default=str), "output": "?"} for trial in trials]
-        file.write(json.dumps({"completion": code, "tests": tests}) + "\n")
-        file.flush()
-        command = [sys.executable, str(SANDBOX), "--data", file.name, "--timeout_s", "20", "--memory_mb", "2048"]
-        done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        program, tests = Path(folder, "program.py"), Path(folder, "tests.json")
+        program.write_text(code, encoding="utf-8")
+        cases = [{"input": json.dumps(trial, default=str), "output": "?"} for trial in trials]
+        tests.write_text(json.dumps(cases), encoding="utf-8")
+        command = [sys.executable, SANDBOX, "--code", program, "--tests", tests, "--timeout_s", "20"]
+        done = subprocess.run([*map(str, command), "--memory_mb", "2048"], capture_output=True, text=True)
     try:
         details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):
