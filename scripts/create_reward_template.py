@@ -60,26 +60,26 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       126-165  messages         Errors that a user can fix, each with its exit code, and messages on stderr
-#       168-172  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       175-312  dialect          Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       315-343  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       346-563  data files       Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
-#       566-654  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       657-859  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      862-1144  attacks          Correct and hostile programs, and a code reward's scores for them, in a separate …
-#     1147-1253  extracts         Extract the part of a Python file that some of its names need
-#     1256-1457  user code        What a reward gets: texts, copies of the columns, and a process state of its own
-#     1460-1571  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1574-1834  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1837-1987  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1990-2204  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2207-2277  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2280-2832  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2835-3139  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3142-3279  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3282-3413  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3416-3613  command          The command line
+#       126-172  messages         Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       175-179  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       182-319  dialect          Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       322-350  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       353-570  data files       Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
+#       573-661  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       664-866  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      869-1151  attacks          Correct and hostile programs, and a code reward's scores for them, in a separate …
+#     1154-1260  extracts         Extract the part of a Python file that some of its names need
+#     1263-1464  user code        What a reward gets: texts, copies of the columns, and a process state of its own
+#     1467-1578  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1581-1841  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1844-1994  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1997-2211  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2214-2284  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2287-2839  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2842-3146  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3149-3286  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3289-3420  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3423-3619  command          The command line
 
 import argparse
 import ast
@@ -124,6 +124,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -283,7 +290,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -298,7 +305,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -3455,15 +3462,14 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
-    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
     def flag(name: str, help: str, **options) -> None:
         default = DEFAULTS.get(name)
         default = " ".join(default) if isinstance(default, list) else default
         text = help + (f" (default: {default})" if default else "")
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+        parser.add_argument(f"--{name}", help=text, **options)
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")

@@ -28,34 +28,34 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        95-106  python source      Parses Python source in a process with threads
-#       109-148  messages           Errors that a user can fix, each with its exit code, and messages on stderr
-#       151-154  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       157-294  dialect            Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       297-325  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       328-346  processes          The processes of a run: torch at first use, device, threads, sums, distributing …
-#       349-566  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#       569-698  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       701-877  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       880-977  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
-#      980-1140  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1143-1390  question parts     Columns that look like part of the question: passages, options, images, a second …
-#     1393-1479  chat               Chat templates: their settings, how they render messages, and strings that bypass …
-#     1482-1511  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1514-1536  prompts            Prompts as token ids, for training and held out
-#     1539-1557  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1560-1631  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1634-1642  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     1645-1739  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1742-2012  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     2015-2381  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2384-2604  choices            Questions with choices
-#     2607-3054  forms              The forms that rows come in
-#     3057-3172  form names         Forms by name, and which one a row has
-#     3175-3388  writing            Rows written for each target, and held-out rows
-#     3391-3692  row reader         Rows read from files, globs and the hub, checked and counted
-#     3695-3829  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3832-4082  command            The command line, and what --inspect shows
+#        96-107  python source      Parses Python source in a process with threads
+#       110-156  messages           Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       159-162  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       165-302  dialect            Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       305-333  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       336-354  processes          The processes of a run: torch at first use, device, threads, sums, distributing …
+#       357-574  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#       577-706  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       709-885  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       888-985  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
+#      988-1148  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1151-1398  question parts     Columns that look like part of the question: passages, options, images, a second …
+#     1401-1487  chat               Chat templates: their settings, how they render messages, and strings that bypass …
+#     1490-1519  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     1522-1544  prompts            Prompts as token ids, for training and held out
+#     1547-1565  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1568-1639  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1642-1650  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     1653-1747  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1750-2020  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     2023-2389  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2392-2612  choices            Questions with choices
+#     2615-3062  forms              The forms that rows come in
+#     3065-3180  form names         Forms by name, and which one a row has
+#     3183-3396  writing            Rows written for each target, and held-out rows
+#     3399-3700  row reader         Rows read from files, globs and the hub, checked and counted
+#     3703-3837  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3840-4090  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -80,6 +80,7 @@ import random
 import re
 import reprlib
 import shlex
+import shutil
 import ssl
 import string
 import sys
@@ -107,6 +108,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -265,7 +273,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -280,7 +288,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -3868,14 +3876,14 @@ def make_command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("inputs", nargs="+", metavar="IN", help="files, folders, globs, `-`, hub id[:config][@split]")
     for name, (text, options) in FLAGS.items():
         default = options.get("default")
         text += f" (default: {default})" if default else ""
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+        parser.add_argument(f"--{name}", help=text, **options)
     return parser
 
 

@@ -42,28 +42,28 @@ runs 2, then 1, then 3.
 """
 
 # Contents
-#        91-116  messages      Errors that a user can fix, each with its exit code, and messages on stderr
-#       119-122  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       125-262  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       265-293  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       296-370  extracts      Extract the part of a Python file that some of its names need
-#       373-392  paired tests  Intervals, paired tests, pass@k
-#       395-498  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       501-791  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
-#      794-1035  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1038-1239  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
-#     1242-1443  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1446-1768  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1771-1968  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
-#     1971-2023  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2026-2195  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2198-2455  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2458-2719  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2722-2912  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
-#     2915-3160  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3163-3326  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
-#     3329-3453  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
-#     3456-3559  command       The command line: runs one after the other, their verdicts as text or JSON
+#        92-124  messages      Errors that a user can fix, each with its exit code, messages on stderr, and the form …
+#       127-130  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       133-270  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       273-301  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       304-378  extracts      Extract the part of a Python file that some of its names need
+#       381-400  paired tests  Intervals, paired tests, pass@k
+#       403-506  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       509-799  logged run    A run as its log, settings and samples show it, and its trends: the facts that causes use
+#      802-1043  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1046-1247  sample texts  Samples as causes read them: text, score, gold, the stated answer and its pay
+#     1250-1451  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1454-1776  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1779-1976  run folder    A run from its folder: the log, and settings, samples, data and rewards beside it or …
+#     1979-2031  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2034-2203  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2206-2463  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2466-2727  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2730-2920  updates       Updates at fault: too large, without effect, held by the KL, or led by a useless critic
+#     2923-3168  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3171-3334  ranking       Symptoms without a cause of their own, the cause that explains them best, and the …
+#     3337-3461  rescoring     --rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, …
+#     3464-3566  command       The command line: runs one after the other, their verdicts as text or JSON
 
 import argparse
 import ast
@@ -79,6 +79,7 @@ import mmap
 import os
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -89,6 +90,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -233,7 +241,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -248,7 +256,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -3464,8 +3472,7 @@ REMOVED = {
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder or log, see above; several are read in turn"
     parser.add_argument("runs", nargs="+", metavar="RUN_OR_FILE", help=text)
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")

@@ -39,59 +39,59 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 
 # Contents
 #       150-161  python source       Parses Python source in a process with threads
-#       164-253  messages            Errors that a user can fix, each with its exit code, and messages on stderr
-#       256-261  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       264-424  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       427-594  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       597-935  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#      938-1003  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#     1006-1223  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#     1226-1339  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1342-1576  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1579-1676  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1679-1814  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1817-2099  question parts      Columns that look like part of the question: passages, options, images, a second …
-#     2102-2232  chat                Chat templates: their settings, how they render messages, and strings that …
-#     2235-2261  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2264-2279  prompts             Prompts as token ids, for training and held out
-#     2282-2293  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2296-2338  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
-#     2341-2552  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     2555-2815  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2818-3113  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3116-3270  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3273-3499  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3502-3642  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
-#     3645-3707  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     3710-3965  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     3968-4122  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     4125-4285  play                Play a policy's conversations with environments: each turn samples all open ones …
-#     4288-4470  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     4473-4767  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4770-4778  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4781-5080  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
-#     5083-5248  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     5251-5299  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
-#     5302-5354  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     5357-5545  cache probe         What a model's cache and attention can do, measured before sampling
-#     5548-5630  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5633-5862  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5865-5919  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5922-5940  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5943-6094  memory              The memory that a run will need, from the shape of its networks
-#     6097-6151  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6154-6188  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6191-6366  paired tests        Intervals, paired tests, pass@k
-#     6369-6421  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     6424-6588  settings            Settings
-#     6591-6754  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6757-7047  tasks               What a task is; generation, mathematics, code
-#     7050-7194  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7197-7397  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7400-7547  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7550-7829  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7832-7954  models              Models in vLLM, on servers, and none; opening those that were named
-#     7957-8111  run                 Running the tasks, and the command line
+#       164-260  messages            Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       263-268  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       271-431  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       434-606  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       609-947  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
+#      950-1015  exit codes          How a program ends: errors that a user can fix become a message and an exit code
+#     1018-1235  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
+#     1238-1351  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1354-1588  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1591-1688  stated answers      Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1691-1826  answer marks        Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1829-2111  question parts      Columns that look like part of the question: passages, options, images, a second …
+#     2114-2244  chat                Chat templates: their settings, how they render messages, and strings that …
+#     2247-2273  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2276-2291  prompts             Prompts as token ids, for training and held out
+#     2294-2305  pass rates          Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2308-2350  text servers        Texts from OpenAI-compatible servers: one completion a request, with retries if …
+#     2353-2564  user code           What a reward gets: texts, copies of the columns, and a process state of its own
+#     2567-2827  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2830-3125  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     3128-3282  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3285-3511  tool calls          Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3514-3654  tool runs           Run the calls of many conversations side by side: each has a time limit, and …
+#     3657-3719  control tokens      Render messages so that nothing in them becomes a control token, where …
+#     3722-3977  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
+#     3980-4134  conversations       A conversation with an environment: its record, and calls of the environment's …
+#     4137-4297  play                Play a policy's conversations with environments: each turn samples all open ones …
+#     4300-4482  play setup          Setup of conversations, and their scores, for all programs that take --environment
+#     4485-4779  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4782-4790  batches             Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4793-5092  key cache           Keys and values during sampling: room to grow, prompts stored once, texts kept …
+#     5095-5260  forward             One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     5263-5311  folding             LoRA folded into the weights during sampling: it saves a third of the kernels …
+#     5314-5366  norms               RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     5369-5557  cache probe         What a model's cache and attention can do, measured before sampling
+#     5560-5642  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5645-5874  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5877-5931  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5934-5952  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5955-6106  memory              The memory that a run will need, from the shape of its networks
+#     6109-6163  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6166-6200  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6203-6378  paired tests        Intervals, paired tests, pass@k
+#     6381-6433  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
+#     6436-6602  settings            Settings
+#     6605-6768  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6771-7061  tasks               What a task is; generation, mathematics, code
+#     7064-7208  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7211-7411  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7414-7561  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7564-7843  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7846-7968  models              Models in vLLM, on servers, and none; opening those that were named
+#     7971-8125  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -162,6 +162,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -373,7 +380,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -388,7 +395,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -440,7 +447,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -449,9 +456,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -472,12 +480,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -485,16 +495,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -6429,7 +6441,7 @@ class Config(BaseConfig):
     """All settings and their defaults; every field is a flag and a key of --config."""
 
     # what
-    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
+    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above", section="what is evaluated")
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
@@ -6437,7 +6449,7 @@ class Config(BaseConfig):
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
-    fewshot: int = setting(0, "worked examples before each prompt")
+    fewshot: int = setting(0, "worked examples before each prompt", section="prompt and rewards")
     fewshot_data: str = setting(
         "", "file whose first rows are the worked examples (default: --data; these rows are then not evaluated)"
     )
@@ -6449,7 +6461,7 @@ class Config(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     # sampling
-    n: int = setting(1, "completions per prompt", positive=True)
+    n: int = setting(1, "completions per prompt", positive=True, section="sampling")
     temperature: float = setting(0.0, "0 is greedy")
     top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
@@ -6457,7 +6469,9 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+        "",
+        "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}",
+        section="conversations",
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -6472,7 +6486,7 @@ class Config(BaseConfig):
         "tokenizer's response_template (default: what the chat template shows)",
     )
     # engine
-    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"])
+    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"], section="engine")
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
@@ -6497,7 +6511,7 @@ class Config(BaseConfig):
     cache: bool = setting(True, "reuse earlier results from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
-    bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+    bootstrap: int = setting(2000, "bootstrap samples", positive=True, section="report")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9

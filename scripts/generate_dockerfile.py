@@ -28,12 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         49-74  messages  Errors that a user can fix, each with its exit code, and messages on stderr
-#         77-80  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        83-220  dialect   Names of settings: ours, the pages' and TRL's. A program accepts every name with the same …
-#       223-251  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       254-671  plan      Contents of an image: a row of the table of compatible versions, and further packages
-#       674-871  command   The files beside the Dockerfile, and the command line
+#         50-82  messages  Errors that a user can fix, each with its exit code, messages on stderr, and the form of …
+#         85-88  bundle    Paths of this bundle and of its embedded model, data and rewards
+#        91-228  dialect   Names of settings: ours, the pages' and TRL's. A program accepts every name with the same …
+#       231-259  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       262-679  plan      Contents of an image: a row of the table of compatible versions, and further packages
+#       682-877  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -41,12 +41,20 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -191,7 +199,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -206,7 +214,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -744,9 +752,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")

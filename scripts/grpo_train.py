@@ -38,56 +38,56 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 # Contents
 #       146-157  python source     Parses Python source in a process with threads
-#       160-249  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       252-292  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       295-455  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       458-652  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       655-954  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#      957-1022  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1025-1242  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1245-1358  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1361-1606  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1609-1706  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1709-1844  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1847-2129  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2132-2306  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2309-2395  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2398-2482  prompts           Prompts as token ids, for training and held out
-#     2485-2691  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2694-2954  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2957-3199  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3202-3356  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3359-3585  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3588-3728  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3731-3793  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     3796-4051  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4054-4208  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4211-4383  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4386-4540  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4543-4885  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4888-5010  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5013-5074  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5077-5083  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5086-5167  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5170-5246  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5249-5267  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5270-5532  memory            The memory that a run will need, from the shape of its networks
-#     5535-5739  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5742-5826  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5829-5948  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5951-5993  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     5996-6028  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6031-6099  summary           summary.json and the lines at the end of a run
-#     6102-6286  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6289-6308  paired tests      Intervals, paired tests, pass@k
-#     6311-6559  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6562-6680  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6683-6880  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6883-7053  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7056-7177  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7180-7429  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7432-7537  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7540-7784  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       160-256  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       259-299  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       302-462  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       465-664  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       667-966  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#      969-1034  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1037-1254  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1257-1370  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1373-1618  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1621-1718  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1721-1856  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1859-2141  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2144-2318  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2321-2407  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2410-2494  prompts           Prompts as token ids, for training and held out
+#     2497-2703  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2706-2966  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2969-3211  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3214-3368  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3371-3597  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3600-3740  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3743-3805  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     3808-4063  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4066-4220  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4223-4395  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4398-4552  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4555-4897  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4900-5022  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5025-5086  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5089-5095  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5098-5179  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5182-5263  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5266-5284  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5287-5549  memory            The memory that a run will need, from the shape of its networks
+#     5552-5756  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5759-5843  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5846-5965  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5968-6010  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6013-6045  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6048-6116  summary           summary.json and the lines at the end of a run
+#     6119-6303  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6306-6325  paired tests      Intervals, paired tests, pass@k
+#     6328-6588  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6591-6709  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6712-6909  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6912-7082  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7085-7206  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7209-7458  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7461-7566  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7569-7813  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -158,6 +158,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -404,7 +411,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -419,7 +426,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -471,7 +478,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -480,9 +487,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -525,12 +533,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -538,16 +548,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -5175,7 +5187,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -5203,6 +5215,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -5221,13 +5234,17 @@ class TrainerSettings(RunSettings):
     """What trainers by RL and distillation have, TRL's too."""
 
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    steps: int = setting(
+        100, "training steps; each is one rollout and one update", positive=True, free=True, section="rollout"
+    )
     # algorithm: details of advantages and losses
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True, section="logs and checkpoints"
+    )
     metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
         "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
@@ -6326,7 +6343,9 @@ class Config(TrainerSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
-    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
+    profile: str = setting(
+        "", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True, section="model and data"
+    )
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
@@ -6341,7 +6360,9 @@ class Config(TrainerSettings):
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
-    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
+    steps: int = setting(
+        100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
+    )
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
     per_device_train_batch_size: int = setting(
@@ -6363,7 +6384,10 @@ class Config(TrainerSettings):
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
     loss_type: str = setting(
-        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+        "dapo",
+        "form of the loss",
+        ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"],
+        section="algorithm",
     )
     importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
     epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
@@ -6373,14 +6397,19 @@ class Config(TrainerSettings):
     mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
-    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
+    learning_rate: float = setting(
+        0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that", section="optimization"
+    )
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all steps")
     optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     dtype: str = setting(
-        "", "dtype of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
+        "",
+        "dtype of the weights (default: float32, LoRA: as --precision)",
+        ["auto", "float32", "bfloat16", "float16"],
+        section="precision and memory",
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])

@@ -24,15 +24,15 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#         54-97  messages       Errors that a user can fix, each with its exit code, and messages on stderr
-#       100-103  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       106-243  dialect        Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       246-274  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       277-295  processes      The processes of a run: torch at first use, device, threads, sums, distributing rows, …
-#       298-320  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       323-476  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       479-510  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       513-662  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#        54-104  messages       Errors that a user can fix, each with its exit code, messages on stderr, and the form …
+#       107-110  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       113-250  dialect        Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       253-281  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       284-302  processes      The processes of a run: torch at first use, device, threads, sums, distributing rows, …
+#       305-327  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       330-483  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       486-517  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       520-668  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -52,6 +52,13 @@ import warnings
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -214,7 +221,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -229,7 +236,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -632,8 +639,7 @@ def merged_folder(args) -> dict:
 
 def command_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")

@@ -23,28 +23,28 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         83-88  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#        91-130  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       133-137  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       140-549  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       552-769  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#       772-860  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      863-1065  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1068-1171  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     1174-1212  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     1215-1451  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     1454-2366  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2369-2934  edits             Edits at places of a text, each with its line of the table
-#     2937-3016  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3019-3297  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3300-3412  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3415-3795  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3798-3874  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3877-4126  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4129-4172  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4175-4513  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4516-4666  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4669-4899  command           The command line: input, output, messages
+#         84-89  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#        92-138  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       141-145  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       148-557  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       560-777  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#       780-868  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      871-1073  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1076-1179  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     1182-1220  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     1223-1459  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     1462-2374  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2377-2942  edits             Edits at places of a text, each with its line of the table
+#     2945-3024  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
+#     3027-3305  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
+#     3308-3420  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
+#     3423-3803  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3806-3882  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3885-4134  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     4137-4180  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4183-4521  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
+#     4524-4674  trial             --check: one step of the new script, with two layers of its model and four rows, …
+#     4677-4905  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -65,6 +65,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import ssl
 import subprocess
@@ -89,6 +90,13 @@ def with_values(text: str, **values) -> str:
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -4682,9 +4690,7 @@ NOT_SAME = 3
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("file", help="script (.py), notebook (.ipynb), job (.sh) or YAML")
     parser.add_argument("--from", dest="version", metavar="PACKAGE==VERSION", help="trl==0.14, verl==0.3")
     parser.add_argument("--out", help="the new file; without it only the table is shown")

@@ -29,13 +29,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#         68-99  messages      Errors that a user can fix, each with its exit code, and messages on stderr
-#       102-106  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       109-246  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       249-277  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       280-431  user code     What a reward gets: texts, copies of the columns, and a process state of its own
-#       434-536  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       539-793  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#        68-106  messages      Errors that a user can fix, each with its exit code, messages on stderr, and the form …
+#       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       116-253  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       256-284  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       287-438  user code     What a reward gets: texts, copies of the columns, and a process state of its own
+#       441-543  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       546-798  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -66,6 +66,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -217,7 +224,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -232,7 +239,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -746,9 +753,7 @@ def run_notebook(path: Path) -> dict:
 
 def notebook_parser() -> argparse.ArgumentParser:
     """The command line's flags, spelled with `_` or `-`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     flags = {
         "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
         "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
@@ -768,7 +773,7 @@ def notebook_parser() -> argparse.ArgumentParser:
     }
     for name, options in flags.items():
         empty = {"default": []} if options.get("action") == "append" else {}
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), **empty, **options)
+        parser.add_argument(f"--{name}", **empty, **options)
     return parser
 
 

@@ -41,30 +41,30 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 
 # Contents
 #       111-122  python source   Parses Python source in a process with threads
-#       125-164  messages        Errors that a user can fix, each with its exit code, and messages on stderr
-#       167-183  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       186-346  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       349-390  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       393-420  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
-#       423-547  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
-#       550-604  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       607-710  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       713-810  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       813-948  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#      951-1233  question parts  Columns that look like part of the question: passages, options, images, a second text
-#     1236-1316  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
-#     1319-1356  extracts        Extract the part of a Python file that some of its names need
-#     1359-1554  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1557-1817  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1820-1849  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1852-1889  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1892-1898  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1901-1976  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1979-1990  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1993-2035  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2038-2280  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2283-2400  training        The check of a page, its run, and the results of both
-#     2403-2664  command         The command line
+#       125-171  messages        Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       174-190  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       193-353  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
+#       356-397  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       400-427  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
+#       430-554  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
+#       557-611  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       614-717  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       720-817  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
+#       820-955  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
+#      958-1240  question parts  Columns that look like part of the question: passages, options, images, a second text
+#     1243-1323  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
+#     1326-1363  extracts        Extract the part of a Python file that some of its names need
+#     1366-1561  user code       What a reward gets: texts, copies of the columns, and a process state of its own
+#     1564-1824  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1827-1856  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1859-1896  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1899-1905  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1908-1983  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1986-1997  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2000-2042  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2045-2287  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2290-2407  training        The check of a page, its run, and the results of both
+#     2410-2671  command         The command line
 
 import argparse
 import ast
@@ -123,6 +123,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -295,7 +302,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -310,7 +317,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -2613,7 +2620,7 @@ def trainer_parser() -> argparse.ArgumentParser:
         description=__doc__,
         usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--advantage F] [--loss F] [--leave_out NAME ...] "
         "[--inline] [--hold_out N] [--force] [settings of the page]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("kind", choices=PAGES, metavar="KIND", help=", ".join(PAGES))

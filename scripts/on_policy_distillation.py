@@ -38,59 +38,59 @@ weights than the policy, 128 + n saved and stopped by signal n.
 
 # Contents
 #       151-162  python source     Parses Python source in a process with threads
-#       165-254  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       257-275  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       278-438  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       441-678  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      681-1094  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1097-1162  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1165-1382  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1385-1498  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1501-1746  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1749-1846  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1849-1984  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1987-2269  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2272-2446  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2449-2535  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2538-2622  prompts           Prompts as token ids, for training and held out
-#     2625-2650  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2653-2859  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2862-3122  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3125-3430  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3433-3887  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3890-4104  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4107-4373  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4376-4685  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4688-4736  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4739-4791  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4794-5046  cache probe       What a model's cache and attention can do, measured before sampling
-#     5049-5131  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5134-5366  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5369-5506  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5509-5705  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5708-5895  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5898-5973  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5976-6057  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6060-6116  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6119-6280  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6283-6447  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6450-6773  memory            The memory that a run will need, from the shape of its networks
-#     6776-7002  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7005-7089  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7092-7211  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7214-7322  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7325-7367  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7370-7402  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7405-7473  summary           summary.json and the lines at the end of a run
-#     7476-7839  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7842-7941  paired tests      Intervals, paired tests, pass@k
-#     7944-8033  settings          Settings of the trainer, and contradictions between them
-#     8036-8212  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8215-8409  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8412-8458  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8461-8544  evaluation        The held-out gap between student and teacher
-#     8547-8699  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8702-8789  run               The memory and the plan of a run, its loop, and the command line
+#       165-261  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       264-282  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       285-445  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       448-690  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      693-1106  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1109-1174  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1177-1394  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1397-1510  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1513-1758  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1761-1858  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1861-1996  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1999-2281  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2284-2458  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2461-2547  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2550-2634  prompts           Prompts as token ids, for training and held out
+#     2637-2662  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2665-2871  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2874-3134  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3137-3442  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3445-3899  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3902-4116  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4119-4385  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4388-4697  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4700-4748  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4751-4803  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4806-5058  cache probe       What a model's cache and attention can do, measured before sampling
+#     5061-5143  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5146-5378  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5381-5518  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5521-5717  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5720-5907  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5910-5985  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5988-6069  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6072-6128  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6131-6299  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6302-6466  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6469-6792  memory            The memory that a run will need, from the shape of its networks
+#     6795-7021  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7024-7108  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7111-7230  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7233-7341  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7344-7386  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7389-7421  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7424-7492  summary           summary.json and the lines at the end of a run
+#     7495-7858  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7861-7960  paired tests      Intervals, paired tests, pass@k
+#     7963-8054  settings          Settings of the trainer, and contradictions between them
+#     8057-8233  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8236-8430  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8433-8479  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8482-8565  evaluation        The held-out gap between student and teacher
+#     8568-8720  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8723-8810  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -163,6 +163,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -387,7 +394,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -402,7 +409,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -454,7 +461,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -463,9 +470,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -508,12 +516,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -521,16 +531,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -6124,7 +6136,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -6152,6 +6164,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -6170,13 +6183,17 @@ class TrainerSettings(RunSettings):
     """What trainers by RL and distillation have, TRL's too."""
 
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    steps: int = setting(
+        100, "training steps; each is one rollout and one update", positive=True, free=True, section="rollout"
+    )
     # algorithm: details of advantages and losses
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True, section="logs and checkpoints"
+    )
     metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
         "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
@@ -6243,7 +6260,9 @@ class RolloutSettings(TrainerSettings):
     mismatch_low: float = setting(0.5, "lower bound of w")
     mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr: float = setting(
+        0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)", section="optimization"
+    )
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
     adam_eps: float = setting(
@@ -7953,7 +7972,7 @@ class Config(RolloutSettings):
     """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""
 
     # student, teacher and data
-    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id", section="student, teacher and data")
     teacher: str = setting("", "folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     teacher_precision: str = setting("", "of a local teacher (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of a local teacher (needs bitsandbytes)")
@@ -7962,7 +7981,7 @@ class Config(RolloutSettings):
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
     group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
     # objective
-    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES), section="objective")
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
     kl_top_k: int = setting(
         0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
@@ -7981,7 +8000,9 @@ class Config(RolloutSettings):
     clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
     # optimization
-    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr: float = setting(
+        0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)", section="optimization"
+    )
     # precision and memory
     logits_chunk: int = setting(
         2**25,

@@ -41,68 +41,68 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 # Contents
 #       162-173  python source     Parses Python source in a process with threads
-#       176-265  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       268-308  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       311-471  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       474-711  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      714-1127  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1130-1195  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1198-1415  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1418-1531  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1534-1779  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1782-1879  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1882-2017  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     2020-2302  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2305-2479  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2482-2568  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2571-2655  prompts           Prompts as token ids, for training and held out
-#     2658-2864  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2867-3127  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3130-3435  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3438-3592  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3595-3821  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3824-3964  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3967-4029  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4032-4287  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4290-4444  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4447-4619  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4622-4811  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4814-5295  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5298-5533  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     5536-5835  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     5838-6144  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     6147-6195  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     6198-6250  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     6253-6505  cache probe       What a model's cache and attention can do, measured before sampling
-#     6508-6590  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6593-6864  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6867-7004  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7007-7203  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7206-7393  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7396-7686  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7689-7770  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7773-8076  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8079-8181  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8184-8454  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8457-8550  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8553-8724  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8727-9050  memory            The memory that a run will need, from the shape of its networks
-#     9053-9288  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9291-9375  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9378-9497  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9500-9608  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9611-9653  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9656-9688  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9691-9759  summary           summary.json and the lines at the end of a run
-#    9762-10125  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10128-10147  paired tests      Intervals, paired tests, pass@k
-#   10150-10174  settings          Settings of the trainer
-#   10177-10253  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10256-10447  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10450-10572  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10575-10596  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10599-10768  step              One step: rollout, experience, update, in the order of the data
-#   10771-10860  run               The memory and the plan of a run, its loop, and the command line
+#       176-272  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       275-315  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       318-478  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       481-723  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      726-1139  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1142-1207  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1210-1427  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1430-1543  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1546-1791  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1794-1891  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1894-2029  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     2032-2314  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2317-2491  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2494-2580  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2583-2667  prompts           Prompts as token ids, for training and held out
+#     2670-2876  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2879-3139  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3142-3447  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3450-3604  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3607-3833  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     3836-3976  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     3979-4041  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4044-4299  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4302-4456  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4459-4631  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4634-4823  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     4826-5307  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5310-5545  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     5548-5847  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     5850-6156  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     6159-6207  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     6210-6262  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     6265-6517  cache probe       What a model's cache and attention can do, measured before sampling
+#     6520-6602  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6605-6876  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6879-7016  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7019-7215  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7218-7405  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7408-7698  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7701-7782  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7785-8088  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8091-8193  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8196-8491  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8494-8587  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8590-8761  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8764-9087  memory            The memory that a run will need, from the shape of its networks
+#     9090-9325  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9328-9412  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9415-9534  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9537-9645  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9648-9690  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9693-9725  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9728-9796  summary           summary.json and the lines at the end of a run
+#    9799-10162  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10165-10184  paired tests      Intervals, paired tests, pass@k
+#   10187-10211  settings          Settings of the trainer
+#   10214-10290  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10293-10484  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10487-10609  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10612-10633  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10636-10805  step              One step: rollout, experience, update, in the order of the data
+#   10808-10897  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -174,6 +174,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -420,7 +427,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -435,7 +442,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -487,7 +494,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -496,9 +503,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -541,12 +549,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -554,16 +564,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -8189,7 +8201,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -8217,6 +8229,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -8235,13 +8248,17 @@ class TrainerSettings(RunSettings):
     """What trainers by RL and distillation have, TRL's too."""
 
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    steps: int = setting(
+        100, "training steps; each is one rollout and one update", positive=True, free=True, section="rollout"
+    )
     # algorithm: details of advantages and losses
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True, section="logs and checkpoints"
+    )
     metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
         "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
@@ -8308,7 +8325,9 @@ class RolloutSettings(TrainerSettings):
     mismatch_low: float = setting(0.5, "lower bound of w")
     mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr: float = setting(
+        0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)", section="optimization"
+    )
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
     adam_eps: float = setting(
@@ -8384,12 +8403,18 @@ class PolicySettings(RolloutSettings):
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS))
+    algorithm: str = setting(
+        "ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS), section="algorithm"
+    )
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
     # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_coef: float = setting(
+        None,
+        "weight of the per-token KL to the reference; 0 loads no reference",
+        section="divergence from the reference",
+    )
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
@@ -8399,7 +8424,9 @@ class PolicySettings(RolloutSettings):
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
     kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "subtracted from the score of a completion without end token")
+    missing_eos_penalty: float = setting(
+        None, "subtracted from the score of a completion without end token", section="scores"
+    )
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
@@ -8414,7 +8441,12 @@ class PolicySettings(RolloutSettings):
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
     # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_std: str = setting(
+        "unbiased",
+        "a group's deviation (grpo, gdpo): by n - 1 or n",
+        ["unbiased", "biased"],
+        section="advantages and losses",
+    )
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
     gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
     gae_lambda: float = setting(0.95, "GAE lambda")
@@ -8431,7 +8463,12 @@ class PolicySettings(RolloutSettings):
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
-    critic: str = setting("separate", "separate backbone, or a value head on the policy's", ["separate", "shared"])
+    critic: str = setting(
+        "separate",
+        "separate backbone, or a value head on the policy's",
+        ["separate", "shared"],
+        section="critic, for advantage gae",
+    )
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
     value_clip: float = setting(0.2, "bound on a value's change from its old value (0: off)")

@@ -29,7 +29,7 @@ because namespaces do the same in a sixth of the time.
 
 # Contents
 #        90-101  python source    Parses Python source in a process with threads
-#       104-112  messages         Errors that a user can fix, each with its exit code, and messages on stderr
+#       104-112  messages         Errors that a user can fix, each with its exit code, messages on stderr, and the …
 #       115-121  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
 #       124-126  extracts         Extract the part of a Python file that some of its names need
 #       129-163  limits           Exceptions and limits of the sandbox

@@ -46,26 +46,26 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       106-137  messages             Errors that a user can fix, each with its exit code, and messages on stderr
-#       140-170  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       173-310  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
-#       313-357  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
-#       360-378  exit codes           How a program ends: errors that a user can fix become a message and an exit code
-#       381-532  user code            What a reward gets: texts, copies of the columns, and a process state of its own
-#       535-597  reward forms         The forms that a reward function may have, loading one, and its arguments
-#       600-632  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#       635-694  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       697-767  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       770-999  trainer              A trainer as the checks see it, and how figures are compared
-#     1002-1119  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1122-1280  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1283-1475  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1478-1509  loading              Loading a trainer by its path
-#     1512-1623  oracle               The same figures, computed independently
-#     1626-1729  input checks         Checks of inputs: tokens, template, reward
-#     1732-2098  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2101-2263  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2266-2406  run                  Loading what is checked, running the checks, the command line
+#       106-144  messages             Errors that a user can fix, each with its exit code, messages on stderr, and …
+#       147-177  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       180-317  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
+#       320-364  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
+#       367-385  exit codes           How a program ends: errors that a user can fix become a message and an exit code
+#       388-539  user code            What a reward gets: texts, copies of the columns, and a process state of its own
+#       542-604  reward forms         The forms that a reward function may have, loading one, and its arguments
+#       607-639  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#       642-701  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       704-774  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      777-1006  trainer              A trainer as the checks see it, and how figures are compared
+#     1009-1126  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1129-1287  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1290-1482  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1485-1516  loading              Loading a trainer by its path
+#     1519-1630  oracle               The same figures, computed independently
+#     1633-1736  input checks         Checks of inputs: tokens, template, reward
+#     1739-2105  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2108-2270  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2273-2413  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import builtins
@@ -104,6 +104,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -281,7 +288,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -296,7 +303,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -2371,7 +2378,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")

@@ -41,66 +41,66 @@ failed, 128 + n stopped by signal n.
 # Contents
 #       163-168  file text         Texts that are files beside their room, such as a page's style; a built script has …
 #       171-182  python source     Parses Python source in a process with threads
-#       185-268  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       271-311  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       314-474  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       477-709  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       712-762  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#      765-1141  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1144-1191  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1194-1411  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1414-1527  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1530-1775  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1778-1875  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1878-2013  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     2016-2298  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2301-2411  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2414-2450  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2453-2486  prompts           Prompts as token ids, for training and held out
-#     2489-2506  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2509-2613  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     2616-2654  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     2657-2893  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     2896-2970  extracts          Extract the part of a Python file that some of its names need
-#     2973-3185  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     3188-3448  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3451-3746  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3749-3903  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3906-4132  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     4135-4275  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     4278-4340  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4343-4598  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4601-4755  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4758-4897  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4900-5079  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     5082-5195  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5198-5204  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5207-5288  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5291-5336  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5339-5441  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5444-5714  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5717-5800  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5803-5828  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5831-6020  memory            The memory that a run will need, from the shape of its networks
-#     6023-6030  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6033-6137  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6140-6240  settings          Settings, and hardware by name
-#     6243-6678  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6681-6749  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6752-6833  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6836-6933  data              Rows as verl reads them
-#     6936-7024  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7027-7274  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7277-7528  overrides         Our settings as verl's overrides
-#     7531-7679  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7682-7776  memory            Memory of one GPU, and sizes that do not divide
-#     7779-7999  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8002-8142  job folder        The folder of a job: data, rewards, an environment, settings
-#     8145-8254  checks            --check: everything that can be verified before a run
-#     8257-8531  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8534-8755  export            --export: a job as four files that need neither this script nor its bundle
-#     8758-8850  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8853-8900  command           The command line
+#       185-275  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       278-318  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       321-481  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       484-721  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       724-774  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#      777-1153  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1156-1203  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1206-1423  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1426-1539  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1542-1787  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1790-1887  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1890-2025  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     2028-2310  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2313-2423  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2426-2462  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2465-2498  prompts           Prompts as token ids, for training and held out
+#     2501-2518  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2521-2625  verl keys         Keys of verl's configuration: all of today's, and those of older guides
+#     2628-2666  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
+#     2669-2905  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#     2908-2982  extracts          Extract the part of a Python file that some of its names need
+#     2985-3197  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     3200-3460  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3463-3758  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3761-3915  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3918-4144  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
+#     4147-4287  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
+#     4290-4352  control tokens    Render messages so that nothing in them becomes a control token, where …
+#     4355-4610  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
+#     4613-4767  conversations     A conversation with an environment: its record, and calls of the environment's …
+#     4770-4909  play              Play a policy's conversations with environments: each turn samples all open ones …
+#     4912-5091  play setup        Setup of conversations, and their scores, for all programs that take --environment
+#     5094-5207  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5210-5216  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5219-5300  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5303-5348  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5351-5453  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5456-5751  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5754-5837  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5840-5865  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5868-6057  memory            The memory that a run will need, from the shape of its networks
+#     6060-6067  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6070-6174  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6177-6283  settings          Settings, and hardware by name
+#     6286-6721  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6724-6792  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6795-6876  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6879-6976  data              Rows as verl reads them
+#     6979-7067  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7070-7317  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7320-7571  overrides         Our settings as verl's overrides
+#     7574-7722  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7725-7819  memory            Memory of one GPU, and sizes that do not divide
+#     7822-8042  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8045-8185  job folder        The folder of a job: data, rewards, an environment, settings
+#     8188-8297  checks            --check: everything that can be verified before a run
+#     8300-8574  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8577-8798  export            --export: a job as four files that need neither this script nor its bundle
+#     8801-8893  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8896-8943  command           The command line
 
 import argparse
 import ast
@@ -183,6 +183,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -423,7 +430,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -438,7 +445,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -490,7 +497,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -499,9 +506,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -544,12 +552,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -557,16 +567,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -5449,7 +5461,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -5477,6 +5489,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -5495,13 +5508,17 @@ class TrainerSettings(RunSettings):
     """What trainers by RL and distillation have, TRL's too."""
 
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    steps: int = setting(
+        100, "training steps; each is one rollout and one update", positive=True, free=True, section="rollout"
+    )
     # algorithm: details of advantages and losses
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True, section="logs and checkpoints"
+    )
     metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
         "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
@@ -5568,7 +5585,9 @@ class RolloutSettings(TrainerSettings):
     mismatch_low: float = setting(0.5, "lower bound of w")
     mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr: float = setting(
+        0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)", section="optimization"
+    )
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
     adam_eps: float = setting(
@@ -5644,12 +5663,18 @@ class PolicySettings(RolloutSettings):
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS))
+    algorithm: str = setting(
+        "ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS), section="algorithm"
+    )
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
     # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_coef: float = setting(
+        None,
+        "weight of the per-token KL to the reference; 0 loads no reference",
+        section="divergence from the reference",
+    )
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
@@ -5659,7 +5684,9 @@ class PolicySettings(RolloutSettings):
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
     kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "subtracted from the score of a completion without end token")
+    missing_eos_penalty: float = setting(
+        None, "subtracted from the score of a completion without end token", section="scores"
+    )
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
@@ -5674,7 +5701,12 @@ class PolicySettings(RolloutSettings):
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
     # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_std: str = setting(
+        "unbiased",
+        "a group's deviation (grpo, gdpo): by n - 1 or n",
+        ["unbiased", "biased"],
+        section="advantages and losses",
+    )
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
     gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
     gae_lambda: float = setting(0.95, "GAE lambda")
@@ -5691,7 +5723,12 @@ class PolicySettings(RolloutSettings):
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
-    critic: str = setting("separate", "separate backbone, or a value head on the policy's", ["separate", "shared"])
+    critic: str = setting(
+        "separate",
+        "separate backbone, or a value head on the policy's",
+        ["separate", "shared"],
+        section="critic, for advantage gae",
+    )
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
     value_clip: float = setting(0.2, "bound on a value's change from its old value (0: off)")
@@ -6167,17 +6204,23 @@ class Config(PolicySettings):
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
-    hardware: str = setting("", "preset for machines; other flags win over it", lambda: list(HARDWARE))
+    hardware: str = setting(
+        "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
+    )
     nodes: int = setting(1, "number of machines")
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
-    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
+    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
     sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
-    override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    override: list[str] = setting(
+        [],
+        "Hydra override KEY=VALUE for verl, repeatable; wins over the settings",
+        section="verl's own keys, and runs of TRL",
+    )
     data_source: str = setting(
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
@@ -6189,7 +6232,7 @@ class Config(PolicySettings):
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
-    print: bool = setting(False, "print the command and write the job folder")
+    print: bool = setting(False, "print the command and write the job folder", section="what to do")
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )

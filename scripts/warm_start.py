@@ -43,51 +43,51 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 
 # Contents
 #       147-158  python source     Parses Python source in a process with threads
-#       161-250  messages          Errors that a user can fix, each with its exit code, and messages on stderr
-#       253-293  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       296-456  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       459-653  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      656-1005  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1008-1073  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1076-1293  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1296-1409  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1412-1663  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1666-1763  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1766-1901  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1904-2186  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2189-2363  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2366-2446  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2449-2533  prompts           Prompts as token ids, for training and held out
-#     2536-2612  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
-#     2615-2662  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2665-2871  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2874-3134  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3137-3432  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3435-3889  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3892-4053  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4056-4322  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4325-4527  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4530-4578  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4581-4633  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4636-4849  cache probe       What a model's cache and attention can do, measured before sampling
-#     4852-4934  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4937-5169  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5172-5309  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5312-5508  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5511-5698  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5701-5746  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5749-5767  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5770-6042  memory            The memory that a run will need, from the shape of its networks
-#     6045-6244  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6247-6366  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6369-6387  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6390-6396  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6399-6514  settings          Settings of the warm start, and contradictions between them
-#     6517-6623  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6626-6791  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6794-7005  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7008-7144  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7147-7389  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       161-257  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#       260-300  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       303-463  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
+#       466-665  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      668-1017  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
+#     1020-1085  exit codes        How a program ends: errors that a user can fix become a message and an exit code
+#     1088-1305  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
+#     1308-1421  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1424-1675  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1678-1775  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
+#     1778-1913  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
+#     1916-2198  question parts    Columns that look like part of the question: passages, options, images, a second text
+#     2201-2375  chat              Chat templates: their settings, how they render messages, and strings that bypass …
+#     2378-2458  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
+#     2461-2545  prompts           Prompts as token ids, for training and held out
+#     2548-2624  pass rates        Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm …
+#     2627-2674  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
+#     2677-2883  user code         What a reward gets: texts, copies of the columns, and a process state of its own
+#     2886-3146  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     3149-3444  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3447-3901  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3904-4065  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
+#     4068-4334  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
+#     4337-4539  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
+#     4542-4590  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
+#     4593-4645  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
+#     4648-4861  cache probe       What a model's cache and attention can do, measured before sampling
+#     4864-4946  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4949-5181  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5184-5321  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5324-5520  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5523-5710  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5713-5759  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5762-5780  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5783-6055  memory            The memory that a run will need, from the shape of its networks
+#     6058-6257  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6260-6379  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6382-6400  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6403-6409  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6412-6531  settings          Settings of the warm start, and contradictions between them
+#     6534-6640  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6643-6808  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6811-7022  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7025-7161  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7164-7406  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -159,6 +159,13 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
@@ -405,7 +412,7 @@ def own_name(name: str, names) -> str:
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names; one setting by two names needs one value.
+    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
 
     TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
 
@@ -420,7 +427,7 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         found.append(f"--clip_eps_high={values['epsilon']}")
     return found
@@ -472,7 +479,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -481,9 +488,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -526,12 +534,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -539,16 +549,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )
@@ -5706,7 +5718,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -5734,6 +5746,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -6414,7 +6427,7 @@ class Config(RunSettings):
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
     seed: int = setting(0, "seed of prompts, samples and training order")
     # where solutions come from
-    self: bool = setting(False, "train on the model's own samples that pass")
+    self: bool = setting(False, "train on the model's own samples that pass", section="where solutions come from")
     teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(
@@ -6425,7 +6438,9 @@ class Config(RunSettings):
     min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
     max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
-    rounds: int = setting(5, "limit on rounds of solutions and training", positive=True, free=True)
+    rounds: int = setting(
+        5, "limit on rounds of solutions and training", positive=True, free=True, section="when RL can take over"
+    )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
@@ -6437,7 +6452,7 @@ class Config(RunSettings):
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True, section="sampling")
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
     temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
     rollout_engine: str = setting("hf", "sampling engine", ["hf", "vllm"])
@@ -6445,7 +6460,7 @@ class Config(RunSettings):
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
-    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True, section="training")
     min_steps: int = setting(32, "fewest optimizer steps of a round on samples; more passes if needed", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
     micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
@@ -6456,7 +6471,9 @@ class Config(RunSettings):
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
+    save_every: int = setting(
+        100, "optimizer steps between checkpoints within a round (0: none)", free=True, section="checkpoints"
+    )
     resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}

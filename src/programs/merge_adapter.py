@@ -27,7 +27,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.running.output_folder import write_folder
@@ -152,8 +152,7 @@ def merged_folder(args) -> dict:
 
 def command_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")

@@ -38,7 +38,7 @@ import time
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
-from parts.foundation.messages import UserError, need, say, suggest, tell
+from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 
@@ -250,9 +250,7 @@ def run_notebook(path: Path) -> dict:
 
 def notebook_parser() -> argparse.ArgumentParser:
     """The command line's flags, spelled with `_` or `-`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     flags = {
         "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
         "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
@@ -272,7 +270,7 @@ def notebook_parser() -> argparse.ArgumentParser:
     }
     for name, options in flags.items():
         empty = {"default": []} if options.get("action") == "append" else {}
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), **empty, **options)
+        parser.add_argument(f"--{name}", **empty, **options)
     return parser
 
 

@@ -4,7 +4,9 @@ import json
 import os
 from pathlib import Path
 
+import torch
 from conftest import ROOT, run_script
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 MODELS = Path(os.environ.get("REAL_MODELS") or ROOT.parent / "real_models").resolve()
 QWEN, GEMMA = MODELS / "qwen2.5-coder-0.5b-instruct", MODELS / "gemma-3-270m"
@@ -46,3 +48,15 @@ def run(name, *flags, code=0, **kwargs):
 def lines_of(folder) -> list[dict]:
     """The lines of a run's metrics.jsonl."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def first_layers(model, count: int, folder):
+    """Save the model's first `count` layers, with its embeddings, norm, head and tokenizer; returns the folder."""
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    network.model.layers = network.model.layers[:count]
+    network.config.num_hidden_layers = count
+    if getattr(network.config, "layer_types", None):
+        network.config.layer_types = network.config.layer_types[:count]
+    network.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder

@@ -1,10 +1,19 @@
-"""Errors that a user can fix, each with its exit code, and messages on stderr."""
+"""Errors that a user can fix, each with its exit code, messages on stderr, and the form of --help."""
 
+import argparse
 import difflib
 import errno
 import os
 import re
+import shutil
 import sys
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, or 120 columns where there is none."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from parts.foundation.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
-from parts.foundation.messages import UserError, need, say, suggest
+from parts.foundation.messages import Help, UserError, need, say, suggest
 
 
 class BaseConfig:
@@ -26,7 +26,7 @@ class BaseConfig:
     score_while_sampling = "never"  # of those that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
@@ -35,9 +35,10 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         free: may change on --resume.
         several: one flag takes several values.
         auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
+        section: heading of the settings from here on, in --help.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    kinds = {"positive": positive, "free": free, "several": several, "auto": auto}
+    kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
 
 
@@ -80,12 +81,14 @@ def parse_auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
 
 
+METAVARS = {bool: "BOOL", int: "N", float: "X"}
+
+
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
+    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
-    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
+    group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
@@ -93,16 +96,18 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
         shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
+        untold = repeat or default == "" or (explained and not auto)
+        text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
         extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
+        group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
+        group.add_argument(
+            f"--{f.name}",
             type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
             choices=choices,
             default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
+            metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
             **extra,
         )

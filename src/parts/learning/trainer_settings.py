@@ -14,7 +14,7 @@ class RunSettings(BaseConfig):
     """What all trainers have."""
 
     # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id", section="model and data")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
@@ -42,6 +42,7 @@ class RunSettings(BaseConfig):
         "auto",
         "compute precision; auto: bf16 if the CUDA GPU supports it, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
+        section="precision and memory",
     )
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
@@ -60,13 +61,17 @@ class TrainerSettings(RunSettings):
     """What trainers by RL and distillation have, TRL's too."""
 
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    steps: int = setting(
+        100, "training steps; each is one rollout and one update", positive=True, free=True, section="rollout"
+    )
     # algorithm: details of advantages and losses
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True, section="logs and checkpoints"
+    )
     metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
         "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
@@ -133,7 +138,9 @@ class RolloutSettings(TrainerSettings):
     mismatch_low: float = setting(0.5, "lower bound of w")
     mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr: float = setting(
+        0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)", section="optimization"
+    )
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
     adam_eps: float = setting(
@@ -209,12 +216,18 @@ class PolicySettings(RolloutSettings):
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
     # algorithm: choices
-    algorithm: str = setting("ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS))
+    algorithm: str = setting(
+        "ppo", "preset for those of the settings below that you do not set", lambda: list(PRESETS), section="algorithm"
+    )
     group_size: int = setting(None, "completions per prompt", positive=True)
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
     minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
     # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_coef: float = setting(
+        None,
+        "weight of the per-token KL to the reference; 0 loads no reference",
+        section="divergence from the reference",
+    )
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
     kl_estimator: str = setting(
         None,
@@ -224,7 +237,9 @@ class PolicySettings(RolloutSettings):
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
     kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
-    missing_eos_penalty: float = setting(None, "subtracted from the score of a completion without end token")
+    missing_eos_penalty: float = setting(
+        None, "subtracted from the score of a completion without end token", section="scores"
+    )
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
@@ -239,7 +254,12 @@ class PolicySettings(RolloutSettings):
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
     # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_std: str = setting(
+        "unbiased",
+        "a group's deviation (grpo, gdpo): by n - 1 or n",
+        ["unbiased", "biased"],
+        section="advantages and losses",
+    )
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
     gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
     gae_lambda: float = setting(0.95, "GAE lambda")
@@ -256,7 +276,12 @@ class PolicySettings(RolloutSettings):
     kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
-    critic: str = setting("separate", "separate backbone, or a value head on the policy's", ["separate", "shared"])
+    critic: str = setting(
+        "separate",
+        "separate backbone, or a value head on the policy's",
+        ["separate", "shared"],
+        section="critic, for advantage gae",
+    )
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
     value_clip: float = setting(0.2, "bound on a value's change from its old value (0: off)")

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
@@ -57,15 +57,14 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
-    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
     def flag(name: str, help: str, **options) -> None:
         default = DEFAULTS.get(name)
         default = " ".join(default) if isinstance(default, list) else default
         text = help + (f" (default: {default})" if default else "")
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+        parser.add_argument(f"--{name}", help=text, **options)
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")

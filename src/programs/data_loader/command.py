@@ -13,7 +13,7 @@ from pathlib import Path
 from parts.data.held_out import asked_words, of_swapped
 from parts.data.question_parts import odd_answers
 from parts.data.rows import is_hub_id
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
@@ -59,14 +59,14 @@ def make_command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("inputs", nargs="+", metavar="IN", help="files, folders, globs, `-`, hub id[:config][@split]")
     for name, (text, options) in FLAGS.items():
         default = options.get("default")
         text += f" (default: {default})" if default else ""
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+        parser.add_argument(f"--{name}", help=text, **options)
     return parser
 
 

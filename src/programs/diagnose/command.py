@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from parts.foundation.messages import UserError, need, tell
+from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.settings import parse_flags
 from parts.reading.causes.ranking import LEARNED, OPEN, TOO_SHORT, diagnose
 from parts.reading.log_reading import FIGURES
@@ -21,8 +21,7 @@ REMOVED = {
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder or log, see above; several are read in turn"
     parser.add_argument("runs", nargs="+", metavar="RUN_OR_FILE", help=text)
     parser.add_argument("--json", action="store_true", help="verdicts as JSON on standard output (default: text)")

@@ -18,7 +18,7 @@ class Config(BaseConfig):
     """All settings and their defaults; every field is a flag and a key of --config."""
 
     # what
-    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
+    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above", section="what is evaluated")
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
@@ -26,7 +26,7 @@ class Config(BaseConfig):
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
-    fewshot: int = setting(0, "worked examples before each prompt")
+    fewshot: int = setting(0, "worked examples before each prompt", section="prompt and rewards")
     fewshot_data: str = setting(
         "", "file whose first rows are the worked examples (default: --data; these rows are then not evaluated)"
     )
@@ -38,7 +38,7 @@ class Config(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     # sampling
-    n: int = setting(1, "completions per prompt", positive=True)
+    n: int = setting(1, "completions per prompt", positive=True, section="sampling")
     temperature: float = setting(0.0, "0 is greedy")
     top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
@@ -46,7 +46,9 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+        "",
+        "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}",
+        section="conversations",
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -61,7 +63,7 @@ class Config(BaseConfig):
         "tokenizer's response_template (default: what the chat template shows)",
     )
     # engine
-    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"])
+    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"], section="engine")
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
@@ -86,7 +88,7 @@ class Config(BaseConfig):
     cache: bool = setting(True, "reuse earlier results from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
-    bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+    bootstrap: int = setting(2000, "bootstrap samples", positive=True, section="report")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import UserError, need, tell
+from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.settings import parse_flags
 from programs.generate_dockerfile.plan import DOCKERFILES, PINS, ImagePlan, make_plan
 
@@ -35,9 +35,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")

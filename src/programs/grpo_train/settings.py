@@ -30,7 +30,9 @@ class Config(TrainerSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
-    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
+    profile: str = setting(
+        "", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True, section="model and data"
+    )
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
@@ -45,7 +47,9 @@ class Config(TrainerSettings):
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
-    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
+    steps: int = setting(
+        100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
+    )
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
     per_device_train_batch_size: int = setting(
@@ -67,7 +71,10 @@ class Config(TrainerSettings):
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     # algorithm
     loss_type: str = setting(
-        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+        "dapo",
+        "form of the loss",
+        ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"],
+        section="algorithm",
     )
     importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
     epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
@@ -77,14 +84,19 @@ class Config(TrainerSettings):
     mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
-    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
+    learning_rate: float = setting(
+        0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that", section="optimization"
+    )
     lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
     warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all steps")
     optim: str = setting("adamw_torch_fused", "optimizer, by transformers' name")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
     dtype: str = setting(
-        "", "dtype of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
+        "",
+        "dtype of the weights (default: float32, LoRA: as --precision)",
+        ["auto", "float32", "bfloat16", "float16"],
+        section="precision and memory",
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])

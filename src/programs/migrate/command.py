@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, tell
+from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
@@ -32,9 +32,7 @@ NOT_SAME = 3
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("file", help="script (.py), notebook (.ipynb), job (.sh) or YAML")
     parser.add_argument("--from", dest="version", metavar="PACKAGE==VERSION", help="trl==0.14, verl==0.3")
     parser.add_argument("--out", help="the new file; without it only the table is shown")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.question_parts import warn_unread
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.messages import UserError, need, say, suggest, tell
+from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.processes import wait_passively
 from parts.foundation.settings import parse_flags
 from parts.learning.idle_settings import idle_settings
@@ -249,7 +249,7 @@ def trainer_parser() -> argparse.ArgumentParser:
         description=__doc__,
         usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--advantage F] [--loss F] [--leave_out NAME ...] "
         "[--inline] [--hold_out N] [--force] [settings of the page]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("kind", choices=PAGES, metavar="KIND", help=", ".join(PAGES))

@@ -21,7 +21,7 @@ class Config(RolloutSettings):
     """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""
 
     # student, teacher and data
-    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id", section="student, teacher and data")
     teacher: str = setting("", "folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     teacher_precision: str = setting("", "of a local teacher (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of a local teacher (needs bitsandbytes)")
@@ -30,7 +30,7 @@ class Config(RolloutSettings):
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
     group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
     # objective
-    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES), section="objective")
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
     kl_top_k: int = setting(
         0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
@@ -49,7 +49,9 @@ class Config(RolloutSettings):
     clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
     # optimization
-    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr: float = setting(
+        0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)", section="optimization"
+    )
     # precision and memory
     logits_chunk: int = setting(
         2**25,

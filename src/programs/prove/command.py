@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import prove_evaluation, results_files
@@ -28,11 +28,10 @@ FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
         description=__doc__,
-        formatter_class=raw,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")

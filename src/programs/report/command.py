@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, tell
+from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.settings import parse_flags
 from parts.running.output_folder import write_text
 from programs.report.page import MARK, make_page
@@ -15,8 +15,7 @@ REMOVED = {"watch": "`watch -n 30 python scripts/report.py RUN`, and reload the 
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder, log, or output of evaluation.py, see above; several appear side by side"
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
     text = "the page (default: report.html in a single run's folder, here with several)"

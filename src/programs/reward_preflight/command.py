@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, say, suggest
+from parts.foundation.messages import Help, UserError, need, say, suggest
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
@@ -68,15 +68,13 @@ def share_of(text: str) -> tuple[str, float]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
-    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
     def flag(name: str, help: str, metavar: str | None = None, **options) -> None:
         default = options.get("default")
         help += f" (default: {default})" if default else ""
-        names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-        parser.add_argument(*names, help=help, metavar=metavar, **options)
+        parser.add_argument(f"--{name}", help=help, metavar=metavar, **options)
 
     flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY)
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")

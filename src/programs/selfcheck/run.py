@@ -7,7 +7,7 @@ import sys
 import time
 
 from parts.foundation.exit_codes import quiet_environment
-from parts.foundation.messages import UserError, need, say, suggest, tell
+from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from programs.selfcheck.contract import CONTRACT
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")

@@ -39,17 +39,23 @@ class Config(PolicySettings):
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
-    hardware: str = setting("", "preset for machines; other flags win over it", lambda: list(HARDWARE))
+    hardware: str = setting(
+        "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
+    )
     nodes: int = setting(1, "number of machines")
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
-    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
+    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
     sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
-    override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    override: list[str] = setting(
+        [],
+        "Hydra override KEY=VALUE for verl, repeatable; wins over the settings",
+        section="verl's own keys, and runs of TRL",
+    )
     data_source: str = setting(
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
@@ -61,7 +67,7 @@ class Config(PolicySettings):
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
-    print: bool = setting(False, "print the command and write the job folder")
+    print: bool = setting(False, "print the command and write the job folder", section="what to do")
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )

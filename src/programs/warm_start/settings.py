@@ -28,7 +28,7 @@ class Config(RunSettings):
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
     seed: int = setting(0, "seed of prompts, samples and training order")
     # where solutions come from
-    self: bool = setting(False, "train on the model's own samples that pass")
+    self: bool = setting(False, "train on the model's own samples that pass", section="where solutions come from")
     teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(
@@ -39,7 +39,9 @@ class Config(RunSettings):
     min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
     max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
-    rounds: int = setting(5, "limit on rounds of solutions and training", positive=True, free=True)
+    rounds: int = setting(
+        5, "limit on rounds of solutions and training", positive=True, free=True, section="when RL can take over"
+    )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
@@ -51,7 +53,7 @@ class Config(RunSettings):
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True, section="sampling")
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
     temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
     rollout_engine: str = setting("hf", "sampling engine", ["hf", "vllm"])
@@ -59,7 +61,7 @@ class Config(RunSettings):
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
-    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True, section="training")
     min_steps: int = setting(32, "fewest optimizer steps of a round on samples; more passes if needed", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
     micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
@@ -70,7 +72,9 @@ class Config(RunSettings):
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
-    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
+    save_every: int = setting(
+        100, "optimizer steps between checkpoints within a round (0: none)", free=True, section="checkpoints"
+    )
     resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
