@@ -19,7 +19,7 @@ from parts.rewards.rewards import (
     checked_scores,
     scored_batch,
 )
-from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
+from parts.rewards.user_code import own_copy, reward_arguments, text_of_turns, visible_text
 from programs.grpo_train.settings import Config
 
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
@@ -108,7 +108,7 @@ class Scorer:
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
-            return arguments | {"completions": completions[chosen], **extra}
+            return arguments | {"completions": own_copy(completions[chosen]), **extra}
 
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
