@@ -58,6 +58,8 @@ def check_expressible(c: Config) -> None:
         "sequences with flash attention alone, which has no fp32; try --precision bf16": (
             c.precision == "fp32" and c.sequence_parallel > 1
         ),
+        "precision fp32 with advantage gae; expected bf16 or fp16, as verl's critic takes flash attention alone; try "
+        "--precision bf16": (c.precision == "fp32" and c.advantage == "gae" and "trainer.device=cpu" not in c.override),
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
         f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
