@@ -124,9 +124,8 @@ async def awaited_text(value, limit: int) -> str:
 
 def cut(text: str, limit: int) -> str:
     """A text that tokenizers take, or its beginning and a note of how long it was."""
-    if len(text) <= limit:
-        return encodable(text)
-    return f"{encodable(text[:limit])}\n[cut: the first {limit} of {len(text)} characters]"
+    shown = encodable(text[:limit])
+    return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
 
 
 def encodable(text: str) -> str:

@@ -15,8 +15,6 @@ from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
-
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 

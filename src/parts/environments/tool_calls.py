@@ -47,8 +47,7 @@ PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates writ
 
 def typed_argument(value: str, schema: dict):
     """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
-    is_none = schema.get("nullable") and value in ("None", "null")
-    if schema.get("type") == "string" and not is_none:
+    if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
         return value
     try:
         return json.loads(value)

@@ -19,7 +19,7 @@ from parts.rewards.rewards import (
     checked_scores,
     scored_batch,
 )
-from parts.rewards.user_code import own_copy, reward_arguments, text_of_turns, visible_text
+from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
 from programs.grpo_train.settings import Config
 
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
@@ -107,8 +107,7 @@ class Scorer:
             return environment_score(rows)
 
         def given(chosen: slice) -> dict:
-            arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
-            return arguments | {"completions": own_copy(completions[chosen]), **extra}
+            return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | extra
 
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
