@@ -590,6 +590,22 @@ def test_settings_beside_a_log_and_elsewhere(name, tmp_path):
     assert names(folder) == ["near_greedy_sampling"]
 
 
+def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
+    """verl_train.py writes them to OUTPUT_DIR/job; without the group's size a pass rate of 1 % is no finding."""
+    log = [
+        {"step": n, "data": {"critic/score/mean": 0.008 + 0.004 * (n % 3), "actor/entropy": 1 - n / 99}}
+        for n in range(1, 31)
+    ]
+    (tmp_path / "job").mkdir()
+    write_rows(tmp_path / "metrics.jsonl", log)
+    assert names(tmp_path) == []
+    overrides = ["actor_rollout_ref.rollout.n=8", "actor_rollout_ref.actor.optim.lr=1e-06", "data.train_batch_size=64"]
+    settings = {"settings": {"group_size": 8, "lr": 0.0}, "overrides": [*overrides, "algorithm.adv_estimator=grpo"]}
+    (tmp_path / "job" / "settings.json").write_text(json.dumps(settings))
+    assert names(tmp_path) == ["too_sparse"]
+    assert diagnose.load_run(str(tmp_path)).settings["lr"] == 1e-6
+
+
 OTHERS = {  # files beside a run or above it that do not set its training
     "eval.sh": "python eval.py --temperature 0 --top_k 1 --lr 0 --num_generations 1\n",
     "generation_config.json": '{"temperature": 0.01, "top_k": 1, "top_p": 0.1, "repetition_penalty": 1.05}',

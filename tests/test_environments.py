@@ -149,6 +149,10 @@ def test_a_dictionary_mixes_by_a_column(file):
     assert environments.reset_arguments("p", {"environment": "talk", "answer": "4"}) == {"prompt": "p", "answer": "4"}
     with pytest.raises(UserError, match=r"environment 'tolk'; expected one of talk, tools; try talk"):
         environments.kind_of({"environment": "tolk"})
+    with pytest.raises(UserError, match=r"environment \['talk'\]; expected one of talk, tools"):
+        environments.kind_of({"environment": ["talk"]})
+    numbered = load_environments(f"{file(ENVIRONMENTS + 'BY_NUMBER = {1: Talk, 2: Tools}')}:BY_NUMBER")
+    assert numbered.kind_of({"environment": 1}).talks and numbered.kind_of({"environment": 2}).tools
     with pytest.raises(UserError, match=r"Talk|talk: reset does not take this data.*'answer'.*try def reset"):
         environments.check_row("p", {"environment": "talk"})
     environments.check_row("p", {"environment": "talk", "answer": "4"})
@@ -416,6 +420,22 @@ def test_tools_and_their_failures(file):
     assert talk.ids[: len(rendered)] == rendered
 
 
+def test_half_a_surrogate_pair_ends_no_run(file):
+    """No tokenizer takes one: of a model's JSON it is a bad call, of an environment's text a question mark."""
+    path = file(
+        "class E:\n    def reset(self, **row):\n        return ' \\ud83d'\n"
+        "    def reply(self, text):\n        return '\\ude00 what?'\n"
+        "    def give(self, text: str) -> str:\n"
+        '        """Give.\n\n        Args:\n            text: A text.\n        """\n'
+        "        return text + '\\ud800'\n"
+    )
+    asked = '<tool_call>{"name": "give", "arguments": {"text": "\\ud800"}}</tool_call>'
+    (talk,) = Play(f"{path}:E", turns=4)([row()], [[asked, call("give", text="a"), "hm"]])
+    first, cut_short, given, reply = [m["content"] for m in talk.messages if m["role"] != "assistant"]
+    assert (first, given, reply) == ("2+2= ?", "a?", "? what?") and "UnicodeEncodeError" in cut_short
+    check_lists(talk)
+
+
 def test_tools_and_replies_together_and_async_rewards(file):
     playing = Play(f"{file()}:Both")
     (talk,) = playing([row()], [[call("note", text="a"), "hm", call("later", text="b"), "bye"]])
@@ -508,6 +528,11 @@ def test_what_reset_returns_goes_after_the_prompt(file):
     ]
 
 
+def test_what_reset_returns_needs_a_turn_to_stand_in(file):
+    with pytest.raises(UserError, match="a prompt of the assistant's turn alone; expected a user's turn before it"):
+        Play(f"{file()}:Talk")([row([{"role": "assistant", "content": "So"}], answer="4", hint="even")], [["4"]])
+
+
 def test_an_answer_of_no_tokens_is_one_that_was_cut_off(file):
     playing = Play(f"{file()}:Talk", turns=2)
     (talk,) = playing([row(answer="4")], [["…", "4"]])
@@ -537,6 +562,10 @@ FAULTS = {
     "reward": ("        pass", "", "        return self.x", r"get_reward raised AttributeError.* at .*own0\.py:7"),
     "reward is text": ("        pass", "", "        return '1'", "got get_reward '1'; expected a finite number"),
     "reward is nan": ("        pass", "", "        return float('nan')", "got get_reward nan"),
+    "reset exits": ("        raise SystemExit(0)", "", "", r"reset raised SystemExit: 0 at .*own0\.py:3"),
+    "reward exits": ("        pass", "", "        raise SystemExit(0)", "get_reward raised SystemExit: 0 at"),
+    "reward of two": ("        pass", "", "        import numpy; return numpy.ones(2)", r"got get_reward array\("),
+    "reward too large": ("        pass", "", "        return 10**400", "got get_reward 10000"),
     "turn reward": ("        self.turn_reward = 'x'", "", "", "got turn_reward 'x'"),
     "slow reply": ("        pass", "        while True: pass", "", r"reply gave no answer in 0\.3 s"),
 }

@@ -22,6 +22,12 @@ from programs.ppo_train.settings import Config
 grpo, evaluation, verl = (load_script(name) for name in ("grpo_train", "evaluation", "verl_train"))
 END = 2
 REWARD = """
+def spoils(prompts, completions, **kwargs):  # what the next function gets
+    for messages in completions:
+        messages.clear()
+    return [0.0] * len(completions)
+
+
 def turns(prompts, completions, **kwargs):
     return [float(sum(m["role"] == "assistant" for m in messages)) for messages in completions]
 """
@@ -76,7 +82,12 @@ def tokenizer_of(folder):
 def flags_of(place, *more: str) -> list[str]:
     """The flags that all four take."""
     flags = [f"--model={place}/model", f"--data={place}/rows.jsonl", f"--environment={place}/own.py:KINDS"]
-    return [*flags, f"--reward={place}/own.py:turns*0.25", "--max_turns=3", *more]
+    return [*flags, *(f"--reward={spec}" for spec in rewards_of(place)), "--max_turns=3", *more]
+
+
+def rewards_of(place) -> list[str]:
+    """The reward functions beside the environments."""
+    return [f"{place}/own.py:spoils", f"{place}/own.py:turns*0.25"]
 
 
 class Scripted:
@@ -100,7 +111,7 @@ class Scripted:
 def in_ppo_train(place) -> tuple[list, list[float]]:
     """(ids after the prompts, scores)."""
     config = Config(
-        **{"model": f"{place}/model", "environment": f"{place}/own.py:KINDS", "reward": [f"{place}/own.py:turns*0.25"]},
+        **{"model": f"{place}/model", "environment": f"{place}/own.py:KINDS", "reward": rewards_of(place)},
         **{"max_turns": 3, "max_new_tokens": 96, "algorithm": "grpo", "max_prompt_tokens": 736, "precision": "fp32"},
     )
     models = load_models(config, torch.device("cpu"))

@@ -57,7 +57,9 @@ def test_each_format_gives_its_calls_and_the_text_before_them(form):
 
 
 @pytest.mark.parametrize("form", CALL_FORMATS)
-@pytest.mark.parametrize("text", ["4", "", "I say {x} and [y].", '{"answer": 4}', "[1, 2]", "[TOOL", "<tool"])
+@pytest.mark.parametrize(
+    "text", ["4", "", "I say {x} and [y].", '{"answer": 4}', '{"name": "Ada"}', "[1, 2]", "[TOOL", "<tool"]
+)
 def test_text_without_calls_is_text(form, text):
     assert read(form, text) == ({"role": "assistant", "content": text}, "")
 
@@ -85,6 +87,28 @@ def test_what_is_thought_is_no_call():
     assert pairs(read("hermes", text + '<tool_call>{"name": "g"}</tool_call>')[0]) == [("g", {})]
     assert read("hermes", text + "4") == ({"role": "assistant", "content": text + "4"}, "")
     assert read("hermes", '<think>\n<tool_call>{"name": "f"}')[1] == ""  # cut off within the thought
+    for said in (text, ""):  # a thought ends once
+        message, _ = read("hermes", said + '<tool_call>{"name": "g", "arguments": {"word": "</think>"}}</tool_call>')
+        assert pairs(message) == [("g", {"word": "</think>"})]
+
+
+@pytest.mark.parametrize(
+    "kind, written, value",
+    [
+        ({"type": "boolean"}, "False", False),
+        ({"type": "boolean"}, "true", True),
+        ({"type": "integer", "nullable": True}, "None", None),
+        ({"type": "string", "nullable": True}, "null", None),
+        ({"type": "string"}, "None", "None"),
+        ({"type": ["integer", "string"]}, "five", "five"),
+        ({"type": "array"}, '[{"a": null}]', [{"a": None}]),
+    ],
+)
+def test_arguments_written_as_text_have_the_type_of_the_parameter(kind, written, value):
+    """Qwen3-Coder's template prints booleans as Python does, and so do the models: the text "False" would be true."""
+    schema = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": kind}}}}
+    text = f"<tool_call>\n<function=f>\n<parameter=x>\n{written}\n</parameter>\n</function>\n</tool_call>"
+    assert pairs(read_answer(None, "qwen_xml", [], [], text, [schema])[0]) == [("f", {"x": value})]
 
 
 CALL = '{"name": "look_up", "arguments": {"word": "b"}}'
@@ -126,8 +150,8 @@ BROKEN = {
     "qwen_xml": ["<tool_call>", '<tool_call>{"name": "f"}</tool_call>', "<tool_call><function=f>"],
     "llama3_json": [
         '{"name": "f", "parameters": {',
-        '{"name": "f"} and more',
-        '{"name": []}',
+        '{"name": "f", "parameters": {}} and more',
+        '{"name": [], "parameters": {}}',
         '{"name": "f", "parameters": []}',
     ],
     "mistral": [

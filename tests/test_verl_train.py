@@ -192,6 +192,8 @@ REFUSED = [
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
     ("--algorithm grpo --precision fp32 --sequence_parallel 2", "fp32 with sequence_parallel 2"),
+    ("--algorithm ppo --precision fp32", "fp32 with advantage gae; expected bf16 or fp16"),
+    ("--gpus_per_node 0", "gpus_per_node 0; expected more than 0"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
@@ -485,8 +487,14 @@ def test_attention_without_flash_attn_and_in_fp32(told, tmp_path, data):
     """The actor gets an attention that works; fp32, which flash attention refuses, is decided before the run."""
     for precision in ("bf16", "fp32"):
         out = tmp_path / precision
-        flags = ("--algorithm=grpo", f"--precision={precision}", f"--output_dir={out}")
-        assert told("--print", *data, *flags).returncode == 0
+        flags = (
+            "--algorithm=grpo",
+            f"--precision={precision}",
+            f"--output_dir={out}",
+            "--override=trainer.tota_epochs=1",
+        )
+        done = told("--print", *data, *flags)
+        assert done.returncode == 0 and "warning: key: got trainer.tota_epochs=1 (override), a key that" in done.stderr
         text, words = (out / "job" / "run.sh").read_text(), words_of(out / "job" / "run.sh", tmp_path / "bin")
         own = "+actor_rollout_ref.model.override_config.attn_implementation=sdpa"
         assert {own, "actor_rollout_ref.model.use_remove_padding=False"} <= {*words} and words.count(own) == 1
@@ -806,7 +814,16 @@ def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
 def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, monkeypatch, data, tmp_path, capsys):
     monkeypatch.setenv("FAKE", "done")
     (tmp_path / "whole.py").write_text(WHOLE)
-    flags = ["--run", "--steps=3", *data, "--reward", f"{tmp_path}/whole.py:shortest", "--output_dir", str(fake_verl)]
+    flags = [
+        "--run",
+        "--algorithm=grpo",
+        "--steps=3",
+        *data,
+        "--reward",
+        f"{tmp_path}/whole.py:shortest",
+        "--output_dir",
+        str(fake_verl),
+    ]
     assert verl.main(flags) == 2
     said = capsys.readouterr().err
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
@@ -972,6 +989,8 @@ BATCHES = [
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
     ("--algorithm gmpo", "loss gmpo, micro_batch_tokens 8192; expected 24576"),
+    ("--gpus_per_node 4 --sequence_parallel 3", "sequence_parallel 3 for 4 GPUs; expected a divisor"),
+    ("--gpus_per_node 2 --rollout_tensor_parallel 4", "rollout_tensor_parallel 4 for 2 GPUs; expected a divisor"),
     ("--gpus_per_node 4 --rollout_tensor_parallel 4 --sequence_parallel 2", ""),
 ]
 
@@ -1042,7 +1061,7 @@ ENDS = [
 def test_exit_code_of_a_run_that_has_a_ray_of_its_own(fake_verl, monkeypatch, data, what, code, part, capsys):
     monkeypatch.setenv("FAKE", what)
     monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
-    flags = ["--run", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]
+    flags = ["--run", "--algorithm=grpo", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]
     assert verl.main(flags) == code
     captured, log = capsys.readouterr(), (fake_verl / "verl.log").read_text()
     assert part in captured.err and "hello from verl" in log
@@ -1075,7 +1094,10 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=send).start()
-    assert verl.main(["--run", "--steps=3", *data, "--output_dir", str(fake_verl)]) == 128 + signal.SIGTERM
+    assert (
+        verl.main(["--run", "--algorithm=grpo", "--steps=3", *data, "--output_dir", str(fake_verl)])
+        == 128 + signal.SIGTERM
+    )
     assert "--resume" in capsys.readouterr().err
 
 

@@ -3,12 +3,12 @@
 import copy
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from parts.environments.environments import EnvironmentFault, EnvironmentKind, environment_fault
 from parts.environments.tool_runs import Outcome, OutOfTime, run_jobs
+from parts.rewards.rewards import finite_number
 from parts.rewards.user_code import text_of_turns
 
 
@@ -79,7 +79,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
             continue
         try:
             outcomes[i].value = bound()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise environment_fault(conversation.kind, method, conversation.row, error) from error
     for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
         outcomes[i] = results[0]
@@ -98,17 +98,17 @@ def checked(method: str, conversation: Conversation, outcome: Outcome):
 def checked_text(method: str, conversation: Conversation, value) -> str | None:
     """A string or None that an environment returned."""
     if value is None or isinstance(value, str):
-        return value
+        return value and encodable(value)
     got = f"{method} returned a {type(value).__name__}"
     raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
 def checked_number(name: str, conversation: Conversation, value) -> float:
     """A finite number that an environment gave."""
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
+    number = finite_number(value)
+    if number is None:
+        raise EnvironmentFault(f"{conversation.label}: got {name} {value!r:.200}; expected a finite number")
+    return number
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
@@ -123,10 +123,14 @@ async def awaited_text(value, limit: int) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """A text, or its beginning and a note of how long it was."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+    """A text that tokenizers take, or its beginning and a note of how long it was."""
+    shown = encodable(text[:limit])
+    return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def encodable(text: str) -> str:
+    """A text with `?` for each half of a surrogate pair, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()
 
 
 def error_text(error: BaseException, limit: int) -> str:

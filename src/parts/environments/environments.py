@@ -60,11 +60,11 @@ class Environments:
         """The kind that a row of data has."""
         if None in self.kinds:
             return self.kinds[None]
-        name = columns.get(ENVIRONMENT_COLUMN)
-        known = ", ".join(map(str, self.kinds))
-        near = suggest(str(name), list(self.kinds))
-        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
-        return self.kinds[name]
+        name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
+        kind = next((kind for key, kind in self.kinds.items() if key == name), None)
+        got = f"got a row with environment {name!r}"
+        need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
+        return kind
 
     def reset_arguments(self, prompt, columns: dict) -> dict:
         """What `reset` is given: every column and the prompt, but for the column that selects the environment."""

@@ -44,6 +44,8 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         said = checked_text("reset", conversation, value)
         if said is not None:
             at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            got = f"{conversation.label}: got text from reset for a prompt of the assistant's turn alone"
+            need(len(conversation.messages) >= -at, f"{got}; expected a user's turn before it")
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:

@@ -15,8 +15,6 @@ from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
-
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
@@ -105,7 +103,7 @@ def check_environments(config, environments: Environments, functions) -> None:
         need(
             functions or pays(kind),
             f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float",
+            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")

@@ -23,7 +23,8 @@ def tool_call(name, arguments, identity: str = "") -> dict:
         arguments = json.loads(arguments or "{}")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
         raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
-    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    # what cannot be written to a log, such as a depth of thousands or half a surrogate pair, is no call either
+    json.dumps([name, arguments, identity], ensure_ascii=False).encode()
     call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
     return {"id": identity, **call} if isinstance(identity, str) and identity else call
 
@@ -41,14 +42,17 @@ def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
 
 
+PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates write them that print values
+
+
 def typed_argument(value: str, schema: dict):
     """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
-    if schema.get("type") == "string":
+    if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value
+        return PYTHON_WORDS.get(value, value)
 
 
 def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
@@ -70,7 +74,7 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
     rest = text.strip().removeprefix("<|python_tag|>").strip()
-    if not (rest.startswith("{") and '"name"' in rest):
+    if not (rest.startswith("{") and '"name"' in rest and re.search('"(parameters|arguments)"', rest)):
         return text, []
     calls = []
     while rest:
@@ -223,9 +227,10 @@ def read_answer(
             if not message.get("tool_calls"):
                 check_untagged_call(message["content"], "the response template", schemas)
             return message, ""
-        thought, closed, rest = text.rpartition("</think>")
         begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
-        if not closed and (begun or text.lstrip().startswith("<think>")):
+        thinks = begun or text.lstrip().startswith("<think>")
+        thought, closed, rest = text.partition("</think>") if thinks else ("", "", text)
+        if thinks and not closed:
             return {"role": "assistant", "content": text}, ""
         content, calls = CALL_FORMATS[form][0](rest, schemas)
     except BadCall as error:

@@ -153,8 +153,9 @@ def read_settings(path: Path) -> dict:
         loaded = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError):
         return {}
-    if isinstance(loaded, list):  # hydra's overrides
-        return shell_settings("\n".join(map(str, loaded)))
+    overrides = loaded.get("overrides") if isinstance(loaded, dict) else loaded  # verl_train.py's, or hydra's alone
+    if isinstance(overrides, list):
+        return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
     named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
     return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
@@ -243,7 +244,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
+        places = (folder, folder / "job", folder.parent)  # `job` is verl_train.py's
+        path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         known = verl_settings(flat) if is_verl else common_settings(flat)

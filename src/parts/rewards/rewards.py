@@ -180,12 +180,20 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         raise RewardError(f"reward {name}: got {got}; {expected}")
     scores = []
     for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+        number = finite_number(value)
+        if number is None and value is not None:
             where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+            raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        scores.append(number)
     return scores
+
+
+def finite_number(value) -> float | None:
+    """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
+    with contextlib.suppress(ValueError, RuntimeError):  # of NumPy and torch, for arrays of several
+        value = value.item() if hasattr(value, "item") else value
+    is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
+    return float(value) if is_finite else None
 
 
 def is_scored(sample: dict) -> bool:

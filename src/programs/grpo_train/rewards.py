@@ -107,8 +107,7 @@ class Scorer:
             return environment_score(rows)
 
         def given(chosen: slice) -> dict:
-            arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
-            return arguments | {"completions": completions[chosen], **extra}
+            return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | extra
 
         try:
             result = scored_batch(function, given(slice(None)), self.limits)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import PerSample
-from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, scored_batch
+from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, finite_number, scored_batch
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
@@ -53,13 +53,9 @@ def as_scores(result, count: int) -> dict:
     if not isinstance(values, list | tuple) or len(values) != count:
         got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
         return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
-    floats, bad = [], {}
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            bad[i], value = f"returned {value!r}"[:200], None
-        floats.append(None if value is None else float(value))
-    return {"values": floats, "bad": bad}
+    floats = [finite_number(value) for value in values]
+    odd = [i for i, number in enumerate(floats) if number is None and values[i] is not None]
+    return {"values": floats, "bad": {i: f"returned {values[i]!r}"[:200] for i in odd}}
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:

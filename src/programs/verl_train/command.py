@@ -11,6 +11,7 @@ from programs.verl_train.checks import run_check
 from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import TrlRun, trl_run
 from programs.verl_train.hand_written import check_written
+from programs.verl_train.hydra import name_findings
 from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
 from programs.verl_train.memory import size_findings
@@ -30,6 +31,7 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     plan, _, findings = size_findings(config, job.parameters)
     for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
+    findings += [text for _, text in name_findings(overrides) or []]
     for finding in findings + (job_findings(config, folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0

@@ -78,12 +78,13 @@ def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[
 
 def batch_findings(c: Config) -> list[str]:
     """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
-    tokens, replicas = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node // c.sequence_parallel
-    replicas, part = max(1, replicas), c.batch_size // c.minibatches
+    tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
+    replicas, part = max(1, gpus // c.sequence_parallel), c.batch_size // c.minibatches
     batch = math.lcm(replicas, c.group_size) * c.minibatches
     least = math.ceil(c.conversation_tokens / c.sequence_parallel)
     worst = part // replicas * c.conversation_tokens
-    wrong = {
+    shares = {name: getattr(c, name) for name in ("sequence_parallel", "rollout_tensor_parallel")}
+    wrong = {f"{name} {n} for {gpus} GPUs; expected a divisor": gpus % n for name, n in shares.items()} | {
         f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
             tokens < c.conversation_tokens
         ),

@@ -39,6 +39,8 @@ def check_expressible(c: Config) -> None:
     prompts = c.batch_size // c.group_size
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
     mean = "seq_mean_token_mean"
+    flash = ["advantage gae"] if c.advantage == "gae" and "trainer.device=cpu" not in c.override else []
+    flash += [f"sequence_parallel {c.sequence_parallel}"] if c.sequence_parallel > 1 else []
     refused = {
         f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
         "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
@@ -54,10 +56,8 @@ def check_expressible(c: Config) -> None:
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
         ),
-        f"precision fp32 with sequence_parallel {c.sequence_parallel}; expected sequence_parallel 1, as verl splits "
-        "sequences with flash attention alone, which has no fp32; try --precision bf16": (
-            c.precision == "fp32" and c.sequence_parallel > 1
-        ),
+        f"precision fp32 with {', '.join(flash)}; expected bf16 or fp16, as verl computes these with flash attention "
+        "alone; try --precision bf16": c.precision == "fp32" and flash,
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
         f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,

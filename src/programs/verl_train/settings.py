@@ -42,14 +42,14 @@ class Config(PolicySettings):
     hardware: str = setting(
         "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
     )
-    nodes: int = setting(1, "number of machines")
-    gpus_per_node: int = setting(1, "GPUs per machine")
-    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
+    nodes: int = setting(1, "number of machines", positive=True)
+    gpus_per_node: int = setting(1, "GPUs per machine", positive=True)
+    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic", positive=True)
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
-    rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
-    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
+    rollout_tensor_parallel: int = setting(1, "GPUs per sampler", positive=True)
+    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)", positive=True)
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting(
         [],
