@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
+from conftest import EVAL_DATA, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
@@ -102,6 +102,18 @@ def test_a_solution_is_its_tokens_and_one_end_token(prompt, text):
     assert found == [*TOKENIZER(plain, add_special_tokens=False).input_ids, END]
     with pytest.raises(UserError, match="end token inside"):
         solution_ids(Config(), MODELS, {"prompt": prompt, "prompt_ids": ids}, "2<|end|>3")
+
+
+@pytest.mark.parametrize("text", ["<think>\nso</think>4", "<think>so</think>4", "so</think>4"])
+def test_a_tag_that_the_template_opens_is_not_repeated(text):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = TOKENIZER.chat_template.replace("'<|assistant|>' }}", "'<|assistant|><think>\\n' }}")
+    row = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(tokenizer, user("1+1="))}
+    assert tokenizer.decode(row["prompt_ids"]).endswith("<think>\n")
+    found = solution_ids(Config(), SimpleNamespace(tokenizer=tokenizer, eos_ids=[END]), row, text)
+    assert found == [*TOKENIZER("so</think>4").input_ids, END]
+    asked = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(TOKENIZER, user("1+1="))}
+    assert solution_ids(Config(), MODELS, asked, text) == [*TOKENIZER(text).input_ids, END], "this prompt opens none"
 
 
 def test_a_template_that_ends_turns_with_another_token_gives_that_token():
@@ -227,6 +239,30 @@ def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(tm
         losses.append(trainer.compute_loss(model, batch).item() * sizes[-1])
     assert sum(sizes) == tokens
     assert sum(losses) / tokens == pytest.approx(total / tokens, rel=1e-5)
+
+
+def test_a_mixture_of_experts_learns_its_solutions_alone_and_keeps_its_settings(tmp_path):
+    """Without its own loss of the router; oracle: transformers' cross-entropy. TRL writes into a model's settings."""
+    from transformers import Qwen3MoeConfig
+
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "router_aux_loss_coef": 0.5}
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(Qwen3MoeConfig(**SHAPE, **experts, head_dim=8)).save_pretrained(tmp_path / "moe")
+    TOKENIZER.save_pretrained(tmp_path / "moe")
+    config = Config(model=str(tmp_path / "moe"), precision="fp32", device="cpu", lr=1e-9, epochs=1.0)
+    policy = warm.load_policy(config, torch.device("cpu"), None)
+    models, ids = SimpleNamespace(policy=policy, tokenizer=warm.load_tokenizer(config)), [40, 41, 42, END]
+    with torch.no_grad():
+        expected = policy(torch.tensor([ids]), labels=torch.tensor([[-100, *ids[1:]]])).loss.item()
+    shop = SimpleNamespace(
+        **{"config": config, "rows": [{"prompt_ids": ids[:1]}], "stop": SimpleNamespace(signum=0)},
+        **{"round_folder": lambda n: tmp_path, "load": lambda n: models, "release": lambda: None},
+    )
+    supervise(shop, 1, [{"row": 0, "ids": ids[1:]}])
+    assert json.loads((tmp_path / "training.json").read_text())["loss_first"] == pytest.approx(expected, rel=1e-5)
+    for name in ("config.json", "generation_config.json"):
+        before, after = (json.loads((tmp_path / folder / name).read_text()) for folder in ("moe", "policy"))
+        assert after == before
 
 
 # ------------------------------------------------------------------------------------------------ measure
@@ -436,16 +472,32 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         capsys.readouterr().err
     )
     assert json.loads((tmp_path / "run/rounds/round-001/training.json").read_text())["solutions"] == 8
-    only_bad = write_lines(tmp_path / "bad.jsonl", bad)
-    assert warm.main([f"--data={only_bad}", *SMALL, "--min_rounds=1", f"--output_dir={tmp_path / 'bad'}"]) == 2
-    assert "in the form that the reward pays" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("completion", "message"),
+    [
+        ("42", "in the form that the reward pays"),
+        ([{"role": "assistant", "content": "42", "reasoning_content": "so"}], "with reasoning_content"),
+        ([{"role": "assistant", "content": "42", "tool_calls": [{"id": 1}]}], "with tool_calls"),
+        ([{"role": "user", "content": "42"}], "one assistant message"),
+    ],
+)
+def test_solutions_that_cannot_train_are_told_before_a_model_is_loaded(
+    completion, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(warm, "load_network", None)
+    data = write_lines(tmp_path / "bad.jsonl", [row | {"completion": completion} for row in ROWS])
+    for more in ([], ["--dry_run"]):
+        assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}", *more]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"self": True, "teacher": "x"}, "--self and --teacher"),
-        ({"samples": 4}, "--samples without --self or --teacher"),
+        ({"samples": 4, "min_steps": 9}, "--samples, --min_steps without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
         ({"min_rounds": 9}, "min_rounds 9"),

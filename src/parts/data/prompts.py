@@ -63,8 +63,6 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
-    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
-        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept

@@ -103,7 +103,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
     else:
-        check_context(config, SimpleNamespace(policy=trainer.model), [*rows, *run.held_out])
+        check_context(config, SimpleNamespace(policy=trainer.model, networks=[trainer.model]), [*rows, *run.held_out])
     return trainer
 
 

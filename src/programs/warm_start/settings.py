@@ -8,6 +8,7 @@ from typing import ClassVar
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.learning.idle_settings import say_idle
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
@@ -101,10 +102,10 @@ def check_warm_start(config: Config) -> None:
         need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
-    for name in ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage"):
-        where = "with" if c.samples_solutions else "without"
-        used = getattr(c, name) == getattr(usual, name)
-        need(used, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
+    unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
+    idle = ", ".join(f"--{name}" for name in unused if getattr(c, name) != getattr(usual, name))
+    where = "with" if c.samples_solutions else "without"
+    need(not idle, f"got {idle} {where} --self or --teacher; expected settings that act; try to leave out these")
     bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
     need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
     for name in ("min_format", "min_coverage"):
@@ -120,6 +121,7 @@ def check_warm_start(config: Config) -> None:
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one; try without torchrun")
+    say_idle(config, updates=2)
 
 
 def settled_training(config: Config, parameters: int) -> tuple[float, int]:
