@@ -505,6 +505,7 @@ def test_solutions_that_cannot_train_are_told_before_a_model_is_loaded(
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
         ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
+        ({"precision": "fp16", "device": "cpu"}, "TRL trains in fp32"),
     ],
 )
 def test_settings_that_contradict_are_refused(settings, message):
@@ -538,6 +539,38 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     if value in "01":
         assert found["pass_rate"] == float(value) and found["groups_with_signal"] == 0
     assert sum(found["scores"].values()) == 32
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "message"),
+    [
+        (TOKENIZER.chat_template, "7+5=", "24 of 24 prompts are strings, which bypass the chat template of"),
+        (None, user("7+5="), "messages are joined by newlines, as"),
+    ],
+)
+def test_a_teacher_that_reads_prompts_otherwise_is_told_before_it_is_loaded(
+    template, prompt, message, tmp_path, capsys
+):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = template
+    AutoModelForCausalLM.from_pretrained(TINY_LM).save_pretrained(tmp_path / "teacher")
+    tokenizer.save_pretrained(tmp_path / "teacher")
+    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": prompt} for row in ROWS])
+    flags = [f"--data={data}", *SMALL, f"--teacher={tmp_path / 'teacher'}", "--dry_run"]
+    assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
+    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in capsys.readouterr().err
+
+
+def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
+    data = write_lines(
+        tmp_path / "train.jsonl", [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS]
+    )
+    flags = [f"--data={data}", "--hold_out=6", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
+    assert warm.main([*flags, "--max_new_tokens=24", "--batch_size=4", "--epochs=1.5", "--dry_run"]) == 0
+    batch = json.loads(capsys.readouterr().out)["batch"]
+    assert (batch["prompts"], batch["held_out_prompts"], batch["optimizer_steps_on_these"]) == (18, 6, 8)
+    command = shlex.split(warm.rl_command(warm.parse_config(flags), "final", "ppo_train"))[2:]
+    assert load_script("ppo_train").parse_config(command).hold_out == 6
 
 
 def test_a_round_that_finds_nothing_is_the_last(tmp_path, capsys):

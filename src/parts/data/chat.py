@@ -170,9 +170,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
-        say(
-            f"warning: {source}: chat prompts, but {config.model} has no chat template: messages are joined by newlines"
-        )
+        say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

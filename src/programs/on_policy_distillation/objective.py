@@ -131,7 +131,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         heads.append(part)
         gradients.append(scale)
     torch.autograd.backward(heads, gradients)
-    seen = teacher_view(config, student, known, dist)
+    seen = teacher_view(student, known, dist)
     return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
@@ -154,7 +154,7 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
     return head, *divergence(head.detach(), teacher, beta)
 
 
-def teacher_view(config: Config, student, known: dict, dist):
+def teacher_view(student, known: dict, dist):
     """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
 
     Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).

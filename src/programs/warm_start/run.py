@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import device_name, start_processes
+from parts.foundation.processes import device_name, start_processes, torch
 from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
@@ -91,24 +91,22 @@ def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
 
 def print_warm_start_plan(config: Config, tokenizer, reward, rows: list[dict], held_out: list[dict]) -> int:
     """Print what a run would do as JSON; returns the exit code."""
-    import torch
-
     device = device_name(config)
     settle_precision(config, torch.device(device))
     parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     lr, micro = settled_training(config, parameters)
     round_prompts = min(config.prompts_per_round, len(rows))
-    draws, epochs = 0, config.epochs
-    if config.samples_solutions:
-        most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
-        epochs = enough_epochs(config, most)
+    sampled = config.samples_solutions
+    if sampled:
+        most = round_prompts * min(config.max_per_prompt, config.samples)
     else:
         most = len(given_solutions(config, tokenizer, reward, rows))
+    epochs = enough_epochs(config, most) if sampled else config.epochs
     batch = batch_plan(config, tokenizer, rows, held_out) | {
         "rounds": config.rounds,
         "held_out_samples": min(config.eval_prompts or len(held_out), len(held_out)) * config.eval_samples,
-        "samples_of_a_draw": round_prompts * config.samples if draws else 0,
-        "draws_at_most": draws,
+        "samples_of_a_draw": round_prompts * config.samples * sampled,
+        "draws_at_most": config.max_draws * sampled,
         "solutions_of_a_draw_at_most": most,
         "completions_per_optimizer_step": config.batch_size,
         "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
@@ -174,7 +172,7 @@ def run_rounds(shop: Workshop, given: list[dict]) -> list[dict]:
 
 # settings that the RL trainers have by the same names; grpo_train takes those of ppo_train for TRL's
 SHARED = (
-    *("data", "eval_data", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
+    *("data", "eval_data", "hold_out", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
     *("temperature", "max_prompt_tokens", "max_new_tokens", "group_size"),
 )
 
@@ -240,8 +238,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
 
 
 def train(config: Config) -> int:
-    import torch
-
     device = start_processes(config)
     many = torch.cuda.device_count() if device.type == "cuda" else 1
     need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
@@ -254,7 +250,7 @@ def train(config: Config) -> int:
     settle_or_refuse(chosen, str(device), sizes_of_run(chosen, rows + held_out))
     make_folder(config)
     write_settings(config)
-    bare = without_solutions(config, rows)
+    bare = without_solutions(rows)
     shop = Workshop(config, device, tokenizer, reward, bare, held_out, at_once=chosen.rollout_batch_size)
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)

@@ -1,16 +1,18 @@
 """Prompts that may train, and their solutions as token ids with the end token."""
 
+import dataclasses
 import json
 import re
 from types import SimpleNamespace
 
-from parts.data.chat import as_turns, template_settings, write_chat
+from parts.data.chat import as_turns, check_template, template_settings, write_chat
 from parts.data.held_out import asked_words
 from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
 from parts.networks.models import base_of, ending_ids, generation_settings, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
+from parts.rewards.text_servers import is_server
 from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
 
@@ -24,7 +26,7 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
 
 
-def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
+def without_solutions(rows: list[dict]) -> list[dict]:
     """Rows as RL will have them: a reward must not find the solution in the column `completion`."""
     return [row | {"columns": {k: v for k, v in row["columns"].items() if k != "completion"}} for row in rows]
 
@@ -36,7 +38,7 @@ def solution_text(config: Config, row: dict) -> str:
     expected = "expected a solution, a string or one assistant message"
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         more = [key for key, held in value[0].items() if key not in ("role", "content") and held]
-        need(not more, f"{got} with {', '.join(more)}; {expected}; try to write all that it says into its content")
+        need(not more, f"{got} with {', '.join(more)}; {expected}; try writing all that it says into its content")
         value = value[0].get("content") if value[0].get("role") == "assistant" else None
     remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
     need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
@@ -96,7 +98,7 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     """The data's own solutions that end within max_new_tokens and pass the reward, each once; no weights are loaded."""
     ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    models, bare = SimpleNamespace(tokenizer=tokenizer, eos_ids=ends), without_solutions(config, rows)
+    models, bare = SimpleNamespace(tokenizer=tokenizer, eos_ids=ends), without_solutions(rows)
     solutions, long, opened = {}, 0, 0
     for i, row in enumerate(rows):
         text = solution_text(config, row)
@@ -132,7 +134,14 @@ def load_prompts_and_reward(config: Config) -> tuple:
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     reward = Reward(specs_for(config.data, config.reward), call_limits(config))
     split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
-    need(held_out, f"got no --eval_data; expected held-out prompts, which show when RL can begin; try {split}")
-    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+    need(
+        held_out,
+        f"got no --eval_data or --hold_out; expected held-out prompts, which show when RL can begin; try {split}",
+    )
+    if config.teacher and not is_server(config.teacher):
+        of_teacher = dataclasses.replace(config, model=config.teacher, chat_template="")
+        prompts = [row["prompt"] for row in rows]
+        check_template(of_teacher, load_tokenizer(of_teacher), f"--teacher {config.teacher}", prompts)
+    for row in without_solutions((rows + held_out)[:: max(1, len(rows))]):
         reward.check_columns(row)
     return tokenizer, reward, rows, held_out

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
-from parts.foundation.processes import StopRequest, room_for
+from parts.foundation.processes import StopRequest, room_for, torch
 from parts.networks.models import load_tokenizer, save_tokenizer, unwrapped
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
@@ -25,8 +25,6 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
 
 
 def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
-    import torch
-
     lr, micro = settled_training(config, parameters)
     return {
         "output_dir": str(folder),
