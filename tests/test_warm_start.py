@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import shlex
+import shutil
 import threading
 from types import SimpleNamespace
 
@@ -284,6 +285,16 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
 
 
+def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
+    """Prompts that are always or never solved: a pass rate of 0.8, and no group teaches."""
+    figures = describe_pass_rates([(16, 16)] * 8 + [(16, 0)] * 2, 8, 0.1, 0.9)
+    figures |= {"round": 0, "ends": 1.0, "format": None, "entropy": 1.0}
+    shop = SimpleNamespace(config=Config(output_dir=str(tmp_path)), folder=tmp_path, policy_folder=lambda n: None)
+    assert figures["fits"] == "warm start" and warm.conclude(shop, [figures]) == 0
+    said = capsys.readouterr().out
+    assert "few groups have both right and wrong answers" in said and "show the model solutions" not in said
+
+
 # ------------------------------------------------------------------------------------------------ runs
 
 
@@ -338,6 +349,18 @@ def test_only_passing_samples_train(of_self):
     assert lines and len({(json.dumps(one["prompt"]), one["text"]) for one in lines}) == len(lines)
     assert all(f"<answer>{answers[json.dumps(one['prompt'])]}</answer>" in one["text"] for one in lines)
     assert all(one["ids"][-1] == END and TOKENIZER.decode(one["ids"][:-1]) == one["text"] for one in lines)
+
+
+@pytest.mark.long
+def test_more_rounds_write_the_model_anew(of_self, tmp_path):
+    run, flags = tmp_path / "run", [f"--data={of_self.data}", *OF_SELF, *SMALL, "--resume"]
+    shutil.copytree(of_self.run, run)
+    assert warm.main([*flags, f"--output_dir={run}", "--rounds=3", "--min_rounds=3"]) == 0
+    final, policy, before = (
+        weights(x) for x in (run / "final", run / "rounds/round-003/policy", of_self.run / "final")
+    )
+    assert all(torch.equal(final[name], policy[name]) for name in final)
+    assert any(not torch.equal(final[name], before[name]) for name in final)
 
 
 class Killed(BaseException):
@@ -420,7 +443,8 @@ class TeacherServer(http.server.BaseHTTPRequestHandler):
             reason = "length"
         elif asked["seed"] % 2:
             said = f"<|end|>{said}"  # the policy's own end token stands inside what it would learn
-        self.answer(200, {"choices": [{"message": {"content": said}, "finish_reason": reason}]})
+        message = {"content": said, "reasoning_content": "so"}
+        self.answer(200, {"choices": [{"message": message, "finish_reason": reason}]})
 
 
 @pytest.mark.long
@@ -434,7 +458,8 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
     assert warm.main([*flags, f"--teacher={url}"]) == 1
-    assert "or with an end token" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "or with an end token" in said and said.count("returns its thinking apart from its text") == 1
     calls = TeacherServer.calls
     assert len(calls) == 12 * 4 and {(path, key) for path, key, _ in calls} == {
         ("/v1/chat/completions", "Bearer secret")
@@ -557,8 +582,11 @@ def test_a_teacher_that_reads_prompts_otherwise_is_told_before_it_is_loaded(
     tokenizer.save_pretrained(tmp_path / "teacher")
     data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": prompt} for row in ROWS])
     flags = [f"--data={data}", *SMALL, f"--teacher={tmp_path / 'teacher'}", "--dry_run"]
+    flags += ['--chat_template_kwargs={"enable_thinkin": false}']
     assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
-    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in said
+    assert f"{data}: the chat template of {TINY_LM} does not read enable_thinkin" in said
 
 
 def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):

@@ -220,7 +220,7 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
         trained, final = shop.policy_folder(last["round"]), shop.folder / "final"
-        if trained and not final.exists():
+        if trained and not (final.exists() and final.stat().st_mtime >= trained.stat().st_mtime):  # of an earlier round
             export(config, shop.load(last["round"]), final)
         summary["model"] = str(final) if trained else config.model
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
