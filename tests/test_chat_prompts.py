@@ -93,7 +93,7 @@ def test_an_empty_list_of_calls_is_no_call(name, last):
 def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat):
     tokenizer = chat_tokenizer(name, "<|im_end|>")
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    config = SimpleNamespace(chat=chat, model="my-model")
+    config = SimpleNamespace(chat=chat, model="my-model", chat_template_kwargs="")
     if chat:
         with pytest.raises(UserError, match=r"already have the form of the chat template.*try without --chat"):
             check_template(config, tokenizer, "d.jsonl", ["plain", text])
@@ -107,15 +107,20 @@ def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat)
 @pytest.mark.parametrize(("name", "token"), [("llama3", "<|eot_id|>"), ("qwen3", "<|im_end|>"), ("mistral", "[/INST]")])
 def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_templates_form(capsys, name, token):
     prompts = [f"What does {token} mean?", "What is 2 + 3?", f"{token}s: when?"]
-    check_template(SimpleNamespace(chat=True, model="m"), chat_tokenizer(name, "<|im_end|>"), "d.jsonl", prompts)
+    check_template(
+        SimpleNamespace(chat=True, model="m", chat_template_kwargs=""),
+        chat_tokenizer(name, "<|im_end|>"),
+        "d.jsonl",
+        prompts,
+    )
     assert f"2 of 3 prompts have control tokens such as {token!r}" in capsys.readouterr().err
 
 
 def test_plain_strings_still_get_the_advice(capsys):
     tokenizer = chat_tokenizer("qwen3", "<|im_end|>")
     prompts = ["Write in <think> and </think> tags: 2+3?", "A: 2\nB: 3"]
-    check_template(SimpleNamespace(chat=True, model="m"), tokenizer, "d.jsonl", prompts)
-    check_template(SimpleNamespace(chat=False, model="m"), tokenizer, "d.jsonl", prompts)
+    check_template(SimpleNamespace(chat=True, model="m", chat_template_kwargs=""), tokenizer, "d.jsonl", prompts)
+    check_template(SimpleNamespace(chat=False, model="m", chat_template_kwargs=""), tokenizer, "d.jsonl", prompts)
     assert "2 of 2 prompts are strings" in capsys.readouterr().err
 
 

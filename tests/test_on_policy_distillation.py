@@ -174,6 +174,17 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     assert od.divergence_head(whole, z, s.detach(), {}, dist)[0] is z
 
 
+def test_top_k_counts_the_rest_of_a_student_that_is_sure():
+    """By hand, in float32: the student has all but 2 exp(-40) on a token, the teacher half; 1 - p rounds to 0."""
+    config = od.Config(objective="forward_kl", kl_top_k=1)
+    z = torch.tensor([[40.0, 0.0, 0.0]], requires_grad=True)
+    dist = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    head, value, gradient = od.divergence_head(config, z, torch.log_softmax(z.detach(), -1), {}, dist)
+    (ours,) = torch.autograd.grad(head, z, gradient)
+    assert value.item() == pytest.approx(0.5 * np.log(0.5) + 0.5 * (np.log(0.5) - np.log(2) + 40), rel=1e-6)
+    torch.testing.assert_close(ours, torch.tensor([[0.5, -0.25, -0.25]]))
+
+
 def test_figures_of_two_distributions():
     generator = torch.Generator().manual_seed(2)
     s, t = (torch.log_softmax(torch.randn(4, 30, generator=generator, dtype=torch.float64) * 2, -1) for _ in "st")
@@ -694,6 +705,14 @@ def test_wrong_teachers_are_told(flags, capsys, teacher, more, told):
     command, _ = flags("run", *more.split(), teacher=teacher)
     assert od.main(command) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_teacher_that_reads_fewer_positions_is_told(flags, capsys, tmp_path):
+    AutoModelForCausalLM.from_pretrained(TINY_LM, max_position_embeddings=16).save_pretrained(tmp_path / "short")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "short")
+    command, out = flags("run", teacher=str(tmp_path / "short"))
+    assert od.main(command) == 2
+    assert f"at most 16 together, all that {tmp_path / 'short'} reads" in capsys.readouterr().err and not out.exists()
 
 
 def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):

@@ -5,12 +5,13 @@ import itertools
 import json
 import math
 import shlex
+import shutil
 import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
+from conftest import EVAL_DATA, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
@@ -102,6 +103,18 @@ def test_a_solution_is_its_tokens_and_one_end_token(prompt, text):
     assert found == [*TOKENIZER(plain, add_special_tokens=False).input_ids, END]
     with pytest.raises(UserError, match="end token inside"):
         solution_ids(Config(), MODELS, {"prompt": prompt, "prompt_ids": ids}, "2<|end|>3")
+
+
+@pytest.mark.parametrize("text", ["<think>\nso</think>4", "<think>so</think>4", "so</think>4"])
+def test_a_tag_that_the_template_opens_is_not_repeated(text):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = TOKENIZER.chat_template.replace("'<|assistant|>' }}", "'<|assistant|><think>\\n' }}")
+    row = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(tokenizer, user("1+1="))}
+    assert tokenizer.decode(row["prompt_ids"]).endswith("<think>\n")
+    found = solution_ids(Config(), SimpleNamespace(tokenizer=tokenizer, eos_ids=[END]), row, text)
+    assert found == [*TOKENIZER("so</think>4").input_ids, END]
+    asked = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(TOKENIZER, user("1+1="))}
+    assert solution_ids(Config(), MODELS, asked, text) == [*TOKENIZER(text).input_ids, END], "this prompt opens none"
 
 
 def test_a_template_that_ends_turns_with_another_token_gives_that_token():
@@ -229,6 +242,30 @@ def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(tm
     assert sum(losses) / tokens == pytest.approx(total / tokens, rel=1e-5)
 
 
+def test_a_mixture_of_experts_learns_its_solutions_alone_and_keeps_its_settings(tmp_path):
+    """Without its own loss of the router; oracle: transformers' cross-entropy. TRL writes into a model's settings."""
+    from transformers import Qwen3MoeConfig
+
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "router_aux_loss_coef": 0.5}
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(Qwen3MoeConfig(**SHAPE, **experts, head_dim=8)).save_pretrained(tmp_path / "moe")
+    TOKENIZER.save_pretrained(tmp_path / "moe")
+    config = Config(model=str(tmp_path / "moe"), precision="fp32", device="cpu", lr=1e-9, epochs=1.0)
+    policy = warm.load_policy(config, torch.device("cpu"), None)
+    models, ids = SimpleNamespace(policy=policy, tokenizer=warm.load_tokenizer(config)), [40, 41, 42, END]
+    with torch.no_grad():
+        expected = policy(torch.tensor([ids]), labels=torch.tensor([[-100, *ids[1:]]])).loss.item()
+    shop = SimpleNamespace(
+        **{"config": config, "rows": [{"prompt_ids": ids[:1]}], "stop": SimpleNamespace(signum=0)},
+        **{"round_folder": lambda n: tmp_path, "load": lambda n: models, "release": lambda: None},
+    )
+    supervise(shop, 1, [{"row": 0, "ids": ids[1:]}])
+    assert json.loads((tmp_path / "training.json").read_text())["loss_first"] == pytest.approx(expected, rel=1e-5)
+    for name in ("config.json", "generation_config.json"):
+        before, after = (json.loads((tmp_path / folder / name).read_text()) for folder in ("moe", "policy"))
+        assert after == before
+
+
 # ------------------------------------------------------------------------------------------------ measure
 
 
@@ -246,6 +283,16 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert set(obstacles(Config(), found)) == {"ends", "format"}
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
+
+
+def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
+    """Prompts that are always or never solved: a pass rate of 0.8, and no group teaches."""
+    figures = describe_pass_rates([(16, 16)] * 8 + [(16, 0)] * 2, 8, 0.1, 0.9)
+    figures |= {"round": 0, "ends": 1.0, "format": None, "entropy": 1.0}
+    shop = SimpleNamespace(config=Config(output_dir=str(tmp_path)), folder=tmp_path, policy_folder=lambda n: None)
+    assert figures["fits"] == "warm start" and warm.conclude(shop, [figures]) == 0
+    said = capsys.readouterr().out
+    assert "few groups have both right and wrong answers" in said and "show the model solutions" not in said
 
 
 # ------------------------------------------------------------------------------------------------ runs
@@ -302,6 +349,18 @@ def test_only_passing_samples_train(of_self):
     assert lines and len({(json.dumps(one["prompt"]), one["text"]) for one in lines}) == len(lines)
     assert all(f"<answer>{answers[json.dumps(one['prompt'])]}</answer>" in one["text"] for one in lines)
     assert all(one["ids"][-1] == END and TOKENIZER.decode(one["ids"][:-1]) == one["text"] for one in lines)
+
+
+@pytest.mark.long
+def test_more_rounds_write_the_model_anew(of_self, tmp_path):
+    run, flags = tmp_path / "run", [f"--data={of_self.data}", *OF_SELF, *SMALL, "--resume"]
+    shutil.copytree(of_self.run, run)
+    assert warm.main([*flags, f"--output_dir={run}", "--rounds=3", "--min_rounds=3"]) == 0
+    final, policy, before = (
+        weights(x) for x in (run / "final", run / "rounds/round-003/policy", of_self.run / "final")
+    )
+    assert all(torch.equal(final[name], policy[name]) for name in final)
+    assert any(not torch.equal(final[name], before[name]) for name in final)
 
 
 class Killed(BaseException):
@@ -384,7 +443,8 @@ class TeacherServer(http.server.BaseHTTPRequestHandler):
             reason = "length"
         elif asked["seed"] % 2:
             said = f"<|end|>{said}"  # the policy's own end token stands inside what it would learn
-        self.answer(200, {"choices": [{"message": {"content": said}, "finish_reason": reason}]})
+        message = {"content": said, "reasoning_content": "so"}
+        self.answer(200, {"choices": [{"message": message, "finish_reason": reason}]})
 
 
 @pytest.mark.long
@@ -398,7 +458,8 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
     assert warm.main([*flags, f"--teacher={url}"]) == 1
-    assert "or with an end token" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "or with an end token" in said and said.count("returns its thinking apart from its text") == 1
     calls = TeacherServer.calls
     assert len(calls) == 12 * 4 and {(path, key) for path, key, _ in calls} == {
         ("/v1/chat/completions", "Bearer secret")
@@ -436,16 +497,32 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         capsys.readouterr().err
     )
     assert json.loads((tmp_path / "run/rounds/round-001/training.json").read_text())["solutions"] == 8
-    only_bad = write_lines(tmp_path / "bad.jsonl", bad)
-    assert warm.main([f"--data={only_bad}", *SMALL, "--min_rounds=1", f"--output_dir={tmp_path / 'bad'}"]) == 2
-    assert "in the form that the reward pays" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("completion", "message"),
+    [
+        ("42", "in the form that the reward pays"),
+        ([{"role": "assistant", "content": "42", "reasoning_content": "so"}], "with reasoning_content"),
+        ([{"role": "assistant", "content": "42", "tool_calls": [{"id": 1}]}], "with tool_calls"),
+        ([{"role": "user", "content": "42"}], "one assistant message"),
+    ],
+)
+def test_solutions_that_cannot_train_are_told_before_a_model_is_loaded(
+    completion, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(warm, "load_network", None)
+    data = write_lines(tmp_path / "bad.jsonl", [row | {"completion": completion} for row in ROWS])
+    for more in ([], ["--dry_run"]):
+        assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}", *more]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"self": True, "teacher": "x"}, "--self and --teacher"),
-        ({"samples": 4}, "--samples without --self or --teacher"),
+        ({"samples": 4, "min_steps": 9}, "--samples, --min_steps without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
         ({"min_rounds": 9}, "min_rounds 9"),
@@ -453,6 +530,7 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
         ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
+        ({"precision": "fp16", "device": "cpu"}, "TRL trains in fp32"),
     ],
 )
 def test_settings_that_contradict_are_refused(settings, message):
@@ -486,6 +564,41 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     if value in "01":
         assert found["pass_rate"] == float(value) and found["groups_with_signal"] == 0
     assert sum(found["scores"].values()) == 32
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "message"),
+    [
+        (TOKENIZER.chat_template, "7+5=", "24 of 24 prompts are strings, which bypass the chat template of"),
+        (None, user("7+5="), "messages are joined by newlines, as"),
+    ],
+)
+def test_a_teacher_that_reads_prompts_otherwise_is_told_before_it_is_loaded(
+    template, prompt, message, tmp_path, capsys
+):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = template
+    AutoModelForCausalLM.from_pretrained(TINY_LM).save_pretrained(tmp_path / "teacher")
+    tokenizer.save_pretrained(tmp_path / "teacher")
+    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": prompt} for row in ROWS])
+    flags = [f"--data={data}", *SMALL, f"--teacher={tmp_path / 'teacher'}", "--dry_run"]
+    flags += ['--chat_template_kwargs={"enable_thinkin": false}']
+    assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
+    said = capsys.readouterr().err
+    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in said
+    assert f"{data}: the chat template of {TINY_LM} does not read enable_thinkin" in said
+
+
+def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
+    data = write_lines(
+        tmp_path / "train.jsonl", [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS]
+    )
+    flags = [f"--data={data}", "--hold_out=6", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
+    assert warm.main([*flags, "--max_new_tokens=24", "--batch_size=4", "--epochs=1.5", "--dry_run"]) == 0
+    batch = json.loads(capsys.readouterr().out)["batch"]
+    assert (batch["prompts"], batch["held_out_prompts"], batch["optimizer_steps_on_these"]) == (18, 6, 8)
+    command = shlex.split(warm.rl_command(warm.parse_config(flags), "final", "ppo_train"))[2:]
+    assert load_script("ppo_train").parse_config(command).hold_out == 6
 
 
 def test_a_round_that_finds_nothing_is_the_last(tmp_path, capsys):

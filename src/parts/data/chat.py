@@ -169,6 +169,11 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         if held:
             got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
+    if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
+        say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
+    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
+    if unread:
+        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

@@ -6,6 +6,7 @@ from parts.data.question_parts import warn_unread
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.bundle import held_out_source
 from parts.foundation.messages import UserError, need, say
+from parts.foundation.processes import np
 from parts.foundation.settings import BaseConfig
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
@@ -63,8 +64,6 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
-    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
-        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
@@ -84,8 +83,6 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
-    import numpy as np
-
     if not 0 < config.eval_rows < len(rows):
         return rows
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")

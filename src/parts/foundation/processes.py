@@ -124,8 +124,6 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 def device_name(config: BaseConfig) -> str:
     """The device that --device names; auto is a CUDA GPU, else the CPU."""
-    import torch
-
     name = config.device
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -227,8 +225,6 @@ class CpuThreads:
 
     def begin(self, config: BaseConfig, device) -> None:
         """Choose for a run on a device."""
-        import torch
-
         auto = config.threads == "auto"
         need(
             auto or (config.threads.isdecimal() and int(config.threads) > 0),
@@ -245,8 +241,6 @@ class CpuThreads:
 
     def after(self, seconds: float) -> None:
         """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
-        import torch
-
         if not self.most:
             return
         fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
@@ -258,8 +252,6 @@ class CpuThreads:
 
     def choose(self) -> None:
         """Time a few matrix products with one thread and with all, and keep what is faster."""
-        import torch
-
         before = torch.get_num_threads()
         x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
         for number in (*spent, *spent, *spent):
@@ -316,8 +308,6 @@ def end_at_once(code: int) -> None:
 
 def forget_peak() -> None:
     """Let the GPU's peak count from now on."""
-    import torch
-
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
 
@@ -327,8 +317,6 @@ def memory_metrics() -> dict[str, float]:
 
     Every process must call it.
     """
-    import torch
-
     metrics = {}
     if STATM.exists():
         pages = int(STATM.read_text().split()[1])

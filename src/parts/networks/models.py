@@ -512,10 +512,12 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 
 
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or a token has no embedding."""
+    """Raise UserError if prompt and completion exceed a network's positions, or a token has no embedding."""
     check_tokens(models, rows)
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
-    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")

@@ -1,5 +1,6 @@
 """Texts from OpenAI-compatible servers: one completion a request, with retries if a server is busy."""
 
+import functools
 import http.client
 import json
 import os
@@ -7,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, say
 
 
 def is_server(source: str) -> bool:
@@ -35,6 +36,12 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
     raise UserError(f"got {what} from {url}; expected an answer; {hint}")
 
 
+@functools.cache
+def note_thinking(url: str) -> None:
+    """Say once that a server's texts lack its thinking."""
+    say(f"warning: {url} returns its thinking apart from its text, which lacks it; try it without a reasoning parser")
+
+
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
     """One completion: messages go to /chat/completions, text to /completions.
 
@@ -51,7 +58,10 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
     try:
         choice = answer["choices"][0]
-        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+        said = choice["message"] if chat else {"content": choice["text"]}
+        text = said["content"] or ""
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
+    if said.get("reasoning_content") or said.get("reasoning"):
+        note_thinking(base_url)
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")

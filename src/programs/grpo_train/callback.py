@@ -16,6 +16,7 @@ from parts.foundation.processes import (
     memory_metrics,
     note_long_step,
     room_for,
+    torch,
     world,
 )
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
@@ -180,8 +181,6 @@ class GrpoRun:
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
-        import torch
-
         self.stage, stage = now, self.stages[now]
         self.scorer.enter(stage)
         weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import np, torch
 from parts.networks.models import attention_choice, open_tokenizer, precision_on
 from programs.grpo_train.settings import Config, trainer_fields
 
@@ -66,8 +67,6 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    import numpy as np
-
     order = []
     for epoch in range(math.ceil(length / count)):
         passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
@@ -81,7 +80,6 @@ OTHERWISE = ("num_train_epochs", "gradient_checkpointing")  # names of TRL's wit
 
 def trl_settings(config: Config, steps: int) -> dict:
     """Arguments of TRL's GRPOConfig for a resolved config."""
-    import torch
     from trl import GRPOConfig
 
     gpu = torch.cuda.is_available() and not config.use_cpu

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.processes import torch
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import TrainerSettings
@@ -247,8 +248,6 @@ def check_settings(config: Config) -> None:
 
 def check_machine(config: Config) -> None:
     """Raise UserError for settings that need hardware or packages that are not there."""
-    import torch
-
     gpu = torch.cuda.is_available() and not config.use_cpu
     if config.use_vllm:
         other = f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers"

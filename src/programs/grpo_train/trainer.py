@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from parts.environments.play_setup import check_fits
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import room_for, world
+from parts.foundation.processes import room_for, torch, world
 from parts.networks.models import (
     adapter_settings,
     base_of,
@@ -29,8 +29,6 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
     """
     extra = {}
     if config.load_in_4bit:
-        import torch
-
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
     if adapter_settings(config.model):
@@ -103,14 +101,12 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
     else:
-        check_context(config, SimpleNamespace(policy=trainer.model), [*rows, *run.held_out])
+        check_context(config, SimpleNamespace(policy=trainer.model, networks=[trainer.model]), [*rows, *run.held_out])
     return trainer
 
 
 def check_padding(trainer) -> None:
     """Warn where padding on the left changes log-probs, as TRL passes no positions (GPT-2 has absolute ones)."""
-    import torch
-
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         return
     model, pad = trainer.model, torch.nn.functional.pad

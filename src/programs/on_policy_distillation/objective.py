@@ -39,8 +39,17 @@ def divergence(student, teacher, beta: float):
     return value, f.sub_(mean[:, None]).mul_(s)
 
 
+def chosen_and_rest(logits, ids):
+    """Log-probs [n, k + 1] of distinct tokens ids [n, k], and of all others together, of logits [n, V].
+
+    The others are summed themselves: 1 - the sum of the chosen rounds to 0 where a model is sure.
+    """
+    rest = logits.scatter(-1, ids, -math.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([logits.gather(-1, ids), rest], -1) - logits.logsumexp(-1, keepdim=True)
+
+
 def with_rest(logprobs):
-    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
+    """Append to log-probs [n, k] that a server gave the log-prob of all other tokens together: [n, k + 1]."""
     total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
     return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
 
@@ -122,7 +131,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         heads.append(part)
         gradients.append(scale)
     torch.autograd.backward(heads, gradients)
-    seen = teacher_view(config, student, known, dist)
+    seen = teacher_view(student, known, dist)
     return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
@@ -137,15 +146,15 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
     if dist is not None and not 0 < k < dist.shape[1]:
         return logits, *divergence(student, dist, beta)
     if dist is None:
-        ids, teacher = known["teacher_ids"], known["teacher_top"]
+        ids, teacher = known["teacher_ids"], with_rest(known["teacher_top"])
     else:
         ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
-        teacher = dist.gather(-1, ids)
-    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
-    return head, *divergence(head.detach(), with_rest(teacher), beta)
+        teacher = chosen_and_rest(dist, ids)
+    head = chosen_and_rest(logits, ids)
+    return head, *divergence(head.detach(), teacher, beta)
 
 
-def teacher_view(config: Config, student, known: dict, dist):
+def teacher_view(student, known: dict, dist):
     """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
 
     Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).

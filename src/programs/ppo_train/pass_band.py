@@ -1,6 +1,7 @@
 """Draw prompts by their running pass rate: those outside a band rarely, none dropped for good."""
 
 from parts.foundation.messages import need
+from parts.foundation.processes import np
 
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
 
@@ -30,8 +31,6 @@ def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, f
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
     passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
     """
-    import numpy as np
-
     (low, high), picked, order = band_of(config), [], None
     while len(picked) < wanted:
         epoch, index = divmod(start, count)

@@ -5,6 +5,7 @@ import itertools
 import math
 import statistics
 
+from parts.foundation.processes import torch
 from parts.learning.oracles import own_gae
 from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
@@ -28,8 +29,6 @@ def gae_formula(s: Trainer):
         token: carry V and A past tokens outside the mask, begin with 0 after the last, and give advantages + values as
         returns.
     """
-    import torch
-
     if not hasattr(s.module, "gae"):
         return None, "no critic: no gae"
     mask = torch.tensor(RESPONSES)
@@ -79,8 +78,6 @@ def value_loss_gradient(s: Trainer):
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
     """
-    import torch
-
     with torch.no_grad():
         if own_values(s, s.probes[0]) is None:
             return None, "no critic"
@@ -94,8 +91,6 @@ def value_loss_gradient(s: Trainer):
 
 def with_values(s: Trainer, clip: float) -> dict:
     """The trainer's batch with a hole, and old values and returns on either side of the clip."""
-    import torch
-
     batch = {name: x.clone() for name, x in s.settled().items()}
     places = responses(batch, s.probes, whole=True)
     hole = places[0].nonzero()[1].item()
@@ -202,8 +197,6 @@ def padding(s: Trainer):
 
     Try: pad prompts on the left, mask the pads, and count positions over real tokens only.
     """
-    import torch
-
     for mask in s.generated(prompts_of(s))[1]["attention_mask"]:
         real = mask.nonzero().squeeze(-1)
         if real[-1] - real[0] + 1 != len(real):
@@ -328,8 +321,6 @@ def policy_clip(s: Trainer):
 
 def off_policy(s: Trainer, batch: dict) -> dict:
     """The batch with old log-probs on all sides of the clip, each with advantages of both signs."""
-    import torch
-
     places, generator = responses(batch, s.probes), torch.Generator().manual_seed(0)
     batch = batch | {name: batch[name].clone() for name in ("advantages", "old_logprobs")}
     count = int(places.sum())

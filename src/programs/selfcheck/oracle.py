@@ -1,27 +1,22 @@
 """The same figures, computed independently."""
 
+from parts.foundation.processes import torch
 from parts.learning.oracles import CISPO_TRL, policy_token, value_token
 from programs.selfcheck.trainer import Definition, Trainer, responses, sampled_places, take_gradients
 
 
 def own_ids(s: Trainer, sample: dict):
     """Ids [1, T] of one sequence alone, without padding."""
-    import torch
-
     return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.device)
 
 
 def own_autocast(s: Trainer):
     """The mixed precision of the trainer."""
-    import torch
-
     return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
 
 
 def own_dists(s: Trainer, network, sample: dict, width: int | None = None):
     """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
-    import torch
-
     ids, places = own_ids(s, sample), torch.tensor(sampled_places(sample)).bool()
     with own_autocast(s):
         logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
@@ -39,8 +34,6 @@ def own_forward(s: Trainer, sample: dict):
 
 def own_logprobs(s: Trainer, samples: list[dict] | None = None):
     """Log-probs of all sampled tokens of the samples (the probes, unless given), [tokens]."""
-    import torch
-
     with torch.no_grad():
         return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
 
@@ -85,8 +78,6 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
 
 def own_divergence(s: Trainer, sample: dict, definition: Definition):
     """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
-    import torch
-
     if definition.teacher is None:
         return 0.0
     student = own_dists(s, s.models.policy, sample, definition.width)

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 
 from parts.foundation.messages import say
+from parts.foundation.processes import np, torch
 from programs.selfcheck.contract import SCRIPT, SCRIPT_TALKS, lacking
 from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
 
@@ -68,8 +69,6 @@ class ScriptsTrainer(Trainer):
 
     def noise(self, rows: int, width: int):
         """Uniform draws of a sampler, [rows, width]."""
-        import numpy as np
-
         return np.random.default_rng(0).random((rows, width))
 
     def scores(self, samples: list[dict]):
@@ -93,8 +92,6 @@ class ScriptsTrainer(Trainer):
         return self.module.collate(samples, self.models.pad_id, self.device)
 
     def logprobs(self, batch: dict, **settings):
-        import torch
-
         config = dataclasses.replace(self.config, **settings)
         with torch.no_grad(), self.module.autocast(config, self.device):
             hidden = self.module.predicting_states(self.models.policy, batch)
@@ -113,15 +110,11 @@ class ScriptsTrainer(Trainer):
         return settings
 
     def accumulate(self, config, batch: dict) -> None:
-        import torch
-
         self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
     def start_update(self, batch: dict, models, step) -> None:
-        import torch
-
         optimizer = self.module.make_optimizer(self.config, models)
         optimizer.step, scaler = step, torch.amp.GradScaler(self.device.type, enabled=False)
         number = getattr(self.config, "critic_warmup_steps", 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import device_name, start_processes
+from parts.foundation.processes import device_name, start_processes, torch
 from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
@@ -89,24 +89,24 @@ def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
     )
 
 
-def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
+def print_warm_start_plan(config: Config, tokenizer, reward, rows: list[dict], held_out: list[dict]) -> int:
     """Print what a run would do as JSON; returns the exit code."""
-    import torch
-
     device = device_name(config)
     settle_precision(config, torch.device(device))
     parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     lr, micro = settled_training(config, parameters)
     round_prompts = min(config.prompts_per_round, len(rows))
-    most, draws, epochs = len(rows), 0, config.epochs
-    if config.samples_solutions:
-        most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
-        epochs = enough_epochs(config, most)
+    sampled = config.samples_solutions
+    if sampled:
+        most = round_prompts * min(config.max_per_prompt, config.samples)
+    else:
+        most = len(given_solutions(config, tokenizer, reward, rows))
+    epochs = enough_epochs(config, most) if sampled else config.epochs
     batch = batch_plan(config, tokenizer, rows, held_out) | {
         "rounds": config.rounds,
         "held_out_samples": min(config.eval_prompts or len(held_out), len(held_out)) * config.eval_samples,
-        "samples_of_a_draw": round_prompts * config.samples if draws else 0,
-        "draws_at_most": draws,
+        "samples_of_a_draw": round_prompts * config.samples * sampled,
+        "draws_at_most": config.max_draws * sampled,
         "solutions_of_a_draw_at_most": most,
         "completions_per_optimizer_step": config.batch_size,
         "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
@@ -117,18 +117,12 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     return 0
 
 
-def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
-    """A round's solutions, from supervised.jsonl where they are there."""
+def solutions_of_round(shop: Workshop, given: list[dict], number: int) -> list[dict]:
+    """A round's solutions, from supervised.jsonl where they are there; `given` are those of the data."""
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
-        if config.samples_solutions:
-            solutions = sampled_solutions(shop, number)
-        elif number > 1:
-            solutions = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
-        else:
-            solutions = given_solutions(config, shop.load(0), shop.reward, rows)
-            solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
-        write_lines(path, solutions)
+        earlier = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+        write_lines(path, sampled_solutions(shop, number) if config.samples_solutions else earlier or given)
     solutions = read_lines(path)
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
@@ -136,11 +130,11 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
     return solutions
 
 
-def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
+def play_round(shop: Workshop, given: list[dict], number: int, before: dict) -> dict:
     """Solutions, training and measure of a round; what is on disk is not done again."""
     folder = shop.round_folder(number)
     if not (folder / "measure.json").exists() and not (folder / "policy").exists():
-        solutions = solutions_of_round(shop, rows, number)
+        solutions = solutions_of_round(shop, given, number)
         if not solutions:  # the policy is what it was
             write_json(folder / "measure.json", before | {"round": number})
         else:
@@ -158,7 +152,7 @@ def tell_round(figures: dict) -> None:
     say(f"round {figures['round']}: {rates}, {signal}, entropy {figures['entropy']:.4f}")
 
 
-def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
+def run_rounds(shop: Workshop, given: list[dict]) -> list[dict]:
     """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
     measures = [measure(shop, 0)]
@@ -170,7 +164,7 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
             return measures
         folder = shop.round_folder(number + 1)
         is_new = not (folder / "measure.json").exists()
-        measures.append(play_round(shop, rows, number + 1, measures[-1]))
+        measures.append(play_round(shop, given, number + 1, measures[-1]))
         tell_round(measures[-1])
         if is_new and not read_lines(folder / "supervised.jsonl"):  # another round would sample the same model
             return measures
@@ -178,7 +172,7 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
 
 # settings that the RL trainers have by the same names; grpo_train takes those of ppo_train for TRL's
 SHARED = (
-    *("data", "eval_data", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
+    *("data", "eval_data", "hold_out", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
     *("temperature", "max_prompt_tokens", "max_new_tokens", "group_size"),
 )
 
@@ -226,7 +220,7 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
         trained, final = shop.policy_folder(last["round"]), shop.folder / "final"
-        if trained and not final.exists():
+        if trained and not (final.exists() and final.stat().st_mtime >= trained.stat().st_mtime):  # of an earlier round
             export(config, shop.load(last["round"]), final)
         summary["model"] = str(final) if trained else config.model
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
@@ -234,7 +228,9 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))
-    tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
+    few = "few groups have both right and wrong answers: other prompts would teach more"
+    why = last["why"] if last["fits"] in ("RL now", "harder prompts") else few
+    tell(f"held-out pass rate {rates} after {last['round']} rounds: {why}")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
     tell("continue with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
@@ -242,24 +238,23 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
 
 
 def train(config: Config) -> int:
-    import torch
-
     device = start_processes(config)
     many = torch.cuda.device_count() if device.type == "cuda" else 1
     need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
     settle_precision(config, device)
     seed_generators(config)  # for new adapters and the user's rewards
     tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
-    check_folder(config)
+    resumed = check_folder(config) and any(Path(config.output_dir).glob("rounds/*/supervised.jsonl"))
+    given = [] if config.samples_solutions or resumed else given_solutions(config, tokenizer, reward, rows)
     chosen = copy.copy(config)  # the parts of samples on disk stay as large as the setting says
     settle_or_refuse(chosen, str(device), sizes_of_run(chosen, rows + held_out))
     make_folder(config)
     write_settings(config)
-    given = config, device, tokenizer, reward, without_solutions(config, rows), held_out
-    shop = Workshop(*given, at_once=chosen.rollout_batch_size)
+    bare = without_solutions(rows)
+    shop = Workshop(config, device, tokenizer, reward, bare, held_out, at_once=chosen.rollout_batch_size)
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)
-        return conclude(shop, run_rounds(shop, rows))
+        return conclude(shop, run_rounds(shop, given))
     except Stopped:
         say(f"stopped by signal {shop.stop.signum}; --resume continues")
         return 128 + shop.stop.signum
@@ -273,8 +268,7 @@ def run(argv: list[str]) -> int:
     quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)
     if config.dry_run:
-        tokenizer, _, rows, held_out = load_prompts_and_reward(config)
-        return print_warm_start_plan(config, tokenizer, rows, held_out)
+        return print_warm_start_plan(config, *load_prompts_and_reward(config))
     return train(config)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from parts.data.pass_rates import describe_pass_rates
 from parts.foundation.messages import UserError, need, say
+from parts.foundation.processes import np
 from parts.rewards.text_servers import is_server
 from parts.sampling.rollouts import batch_rows
 from programs.warm_start.settings import Config
@@ -48,8 +49,6 @@ class Sampler:
         return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
-        import numpy as np
-
         self.ready = self.ready or self.source()
         config, asked = self.shop.config, [rows[i] for i in numbers for _ in range(self.count)]
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
@@ -185,8 +184,6 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
 
 def measure(shop: Workshop, number: int) -> dict:
     """Figures of held-out samples by the policy after a round, from measure.json where it is there."""
-    import numpy as np
-
     config, folder = shop.config, shop.round_folder(number)
     if (folder / "measure.json").exists():
         return json.loads((folder / "measure.json").read_text())

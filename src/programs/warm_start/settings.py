@@ -7,7 +7,9 @@ from typing import ClassVar
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
+from parts.foundation.processes import device_name
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.learning.idle_settings import say_idle
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
@@ -26,7 +28,6 @@ class Config(RunSettings):
     # model and data
     completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
-    seed: int = setting(0, "seed of prompts, samples and training order")
     # where solutions come from
     self: bool = setting(False, "train on the model's own samples that pass", section="where solutions come from")
     teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
@@ -49,6 +50,7 @@ class Config(RunSettings):
     min_format: float = setting(0.8, "lowest share of completions that end, and that pass a reward named …format…")
     min_entropy: float = setting(0.005, "lowest entropy of held-out samples, in nats per token")
     min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
+    hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
@@ -68,7 +70,6 @@ class Config(RunSettings):
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape of the learning rate in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
-    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
@@ -105,10 +106,10 @@ def check_warm_start(config: Config) -> None:
         need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
-    for name in ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage"):
-        where = "with" if c.samples_solutions else "without"
-        used = getattr(c, name) == getattr(usual, name)
-        need(used, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
+    unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
+    idle = ", ".join(f"--{name}" for name in unused if getattr(c, name) != getattr(usual, name))
+    where = "with" if c.samples_solutions else "without"
+    need(not idle, f"got {idle} {where} --self or --teacher; which have no effect there; try leaving them out")
     bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
     need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
     for name in ("min_format", "min_coverage"):
@@ -124,6 +125,11 @@ def check_warm_start(config: Config) -> None:
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one; try without torchrun")
+    slow = c.precision == "fp16" and device_name(c) == "cpu"
+    need(
+        not slow, "got --precision fp16 on a CPU, where TRL trains in fp32; expected bf16 or fp32; try --precision bf16"
+    )
+    say_idle(config, updates=2)
 
 
 def settled_training(config: Config, parameters: int) -> tuple[float, int]:

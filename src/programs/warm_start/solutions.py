@@ -1,14 +1,18 @@
 """Prompts that may train, and their solutions as token ids with the end token."""
 
+import dataclasses
 import json
+import re
+from types import SimpleNamespace
 
-from parts.data.chat import as_turns, template_settings, write_chat
+from parts.data.chat import as_turns, check_template, template_settings, write_chat
 from parts.data.held_out import asked_words
 from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
-from parts.networks.models import load_tokenizer
+from parts.networks.models import base_of, ending_ids, generation_settings, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
+from parts.rewards.text_servers import is_server
 from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
 
@@ -22,7 +26,7 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
 
 
-def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
+def without_solutions(rows: list[dict]) -> list[dict]:
     """Rows as RL will have them: a reward must not find the solution in the column `completion`."""
     return [row | {"columns": {k: v for k, v in row["columns"].items() if k != "completion"}} for row in rows]
 
@@ -30,10 +34,12 @@ def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
 def solution_text(config: Config, row: dict) -> str:
     """The solution that the data have for a prompt: a string, or one assistant message."""
     value = row["columns"].get(config.completion_column)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        value = value[0].get("content")
     got = f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}"
     expected = "expected a solution, a string or one assistant message"
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        more = [key for key, held in value[0].items() if key not in ("role", "content") and held]
+        need(not more, f"{got} with {', '.join(more)}; {expected}; try writing all that it says into its content")
+        value = value[0].get("content") if value[0].get("role") == "assistant" else None
     remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
     need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
     return value
@@ -58,6 +64,14 @@ def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
     return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else []
 
 
+def without_opened_tag(tokenizer, row: dict, text: str) -> str:
+    """The solution less a tag at its beginning, such as <think>, that the prompt opens at its end already."""
+    opened = re.search(r"(<\w+>)(\s*)$", tokenizer.decode(row["prompt_ids"]))
+    if opened and text.lstrip().startswith(opened[1]):
+        return text.lstrip().removeprefix(opened[1]).removeprefix(opened[2])
+    return text
+
+
 def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     """Token ids of a solution with one end token, as the policy would sample them after the row's prompt_ids.
 
@@ -65,6 +79,7 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     end token, if they read as the text; else the text's own.
     """
     tokenizer, ends = models.tokenizer, models.eos_ids
+    text = without_opened_tag(tokenizer, row, text)
     behind = continued_ids(config, tokenizer, row, text)
     at = next((i for i, token in enumerate(behind) if token in ends), len(behind))
     end = behind[at] if at < len(behind) else tokenizer.eos_token_id
@@ -79,17 +94,22 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     return [*ids, end]
 
 
-def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) -> list[dict]:
-    """The data's own solutions that end within max_new_tokens and pass the reward, each once."""
-    solutions, long, bare = {}, 0, without_solutions(config, rows)
+def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict]) -> list[dict]:
+    """The data's own solutions that end within max_new_tokens and pass the reward, each once; no weights are loaded."""
+    ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    models, bare = SimpleNamespace(tokenizer=tokenizer, eos_ids=ends), without_solutions(rows)
+    solutions, long, opened = {}, 0, 0
     for i, row in enumerate(rows):
         text = solution_text(config, row)
         ids = solution_ids(config, models, row, text)
         long += len(ids) > config.max_new_tokens
+        opened += without_opened_tag(tokenizer, row, text) != text
         if len(ids) <= config.max_new_tokens:
-            solutions.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
+            one = {"row": i, "text": text, "ids": ids, "prompt": row["prompt"]}
+            solutions.setdefault((json.dumps(row["prompt"]), text), one)
     kept = [*solutions.values()]
-    texts = [visible_text(models.tokenizer, one["ids"], models.eos_ids) for one in kept]
+    texts = [visible_text(tokenizer, one["ids"], ends) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])
     passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
@@ -99,6 +119,9 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
             f"{config.data}: left out {failing} of {len(rows)} solutions as the reward does not pass them, {long} over "
             f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
+    if opened:
+        said = "solutions begin with a tag that their prompt opens already; it is left out"
+        say(f"{config.data}: {opened} of {len(rows)} {said}")
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
     got = f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes"
     need(passing, f"{got} the first reward{example}; expected solutions in the form that the reward pays")
@@ -106,14 +129,19 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
 
 
 def load_prompts_and_reward(config: Config) -> tuple:
-    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
+    """(tokenizer, reward, rows, held-out rows), checked: columns and leaks."""
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     reward = Reward(specs_for(config.data, config.reward), call_limits(config))
     split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
-    need(held_out, f"got no --eval_data; expected held-out prompts, which show when RL can begin; try {split}")
-    for row in rows if not config.samples_solutions else []:
-        solution_text(config, row)
-    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+    need(
+        held_out,
+        f"got no --eval_data or --hold_out; expected held-out prompts, which show when RL can begin; try {split}",
+    )
+    if config.teacher and not is_server(config.teacher):
+        of_teacher = dataclasses.replace(config, model=config.teacher, chat_template="")
+        prompts = [row["prompt"] for row in rows]
+        check_template(of_teacher, load_tokenizer(of_teacher), f"--teacher {config.teacher}", prompts)
+    for row in without_solutions((rows + held_out)[:: max(1, len(rows))]):
         reward.check_columns(row)
     return tokenizer, reward, rows, held_out

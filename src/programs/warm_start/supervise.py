@@ -1,14 +1,15 @@
 """A round's training: TRL's SFTTrainer on token ids that are made here."""
 
 import contextlib
+import copy
 import json
 import math
 import shutil
 from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
-from parts.foundation.processes import StopRequest, room_for
-from parts.networks.models import load_tokenizer, save_tokenizer
+from parts.foundation.processes import StopRequest, room_for, torch
+from parts.networks.models import load_tokenizer, save_tokenizer, unwrapped
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.workshop import Stopped, Workshop, write_json
@@ -24,8 +25,6 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
 
 
 def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
-    import torch
-
     lr, micro = settled_training(config, parameters)
     return {
         "output_dir": str(folder),
@@ -44,6 +43,7 @@ def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
         "dataloader_pin_memory": config.device != "cpu" and torch.cuda.is_available(),
         "activation_checkpointing": config.gradient_checkpointing,
         "max_length": None,
+        "router_aux_loss_coef": 0.0,  # by default a mixture of experts adds its own to the loss
         "completion_only_loss": False,  # the labels say it; True asks for a mask's column
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "save_strategy": "steps" if config.save_every else "no",
@@ -124,8 +124,8 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     """
     start = 0 if shop.config.samples_solutions else number - 1
     folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)
-    settings = (models.policy.config.get_text_config(), models.policy.generation_config)
-    pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
+    policy = unwrapped(models.policy)
+    settings = copy.deepcopy((policy.config, policy.generation_config))  # TRL writes into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
     advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
     with room_for("in training", advice):
@@ -133,8 +133,7 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
         raise Stopped
-    for of, pad in pads:
-        of.pad_token_id = pad
+    policy.config, policy.generation_config = settings
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
     write_json(folder / "training.json", record)

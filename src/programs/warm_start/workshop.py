@@ -10,10 +10,10 @@ from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import checked_ids
 from parts.data.rows import read_json_lines
 from parts.foundation.messages import MemoryShortage, need, say
-from parts.foundation.processes import StopRequest, room_for
+from parts.foundation.processes import StopRequest, room_for, torch
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
-from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
+from parts.networks.models import Models, check_context, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.text_servers import server_json, server_text
 from parts.running.output_folder import write_text
@@ -66,8 +66,6 @@ class Workshop:
             raise Stopped
 
     def release(self) -> None:
-        import torch
-
         if self.models:
             self.models.policy = None
         self.source = None
@@ -77,8 +75,6 @@ class Workshop:
 
     def load(self, number: int) -> Models:
         """The networks with the policy after a round."""
-        import torch
-
         folder = self.policy_folder(number)
         if self.models and self.models.policy is not None and self.source == (folder,):
             return self.models
@@ -136,6 +132,7 @@ class Teacher:
         with room_for("while the teacher was loaded", "a smaller --teacher, or one behind a server"):
             self.models = load_sampler(self.config, load_tokenizer(self.config), shop.device, "teacher")
         self.engine, self.shop = HFEngine(self.config, self.models), shop
+        check_context(self.config, self.models, [*map(self.row, shop.rows)])
 
     def sample(self, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row."""
