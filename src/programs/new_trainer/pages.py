@@ -123,12 +123,8 @@ def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
     """Statements whose imports bind one name each."""
     statements = []
     for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            statements += [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            statements += [ast.Import([alias]) for alias in node.names]
-        else:
-            statements.append(node)
+        names = node.names if isinstance(node, IMPORTS) else []
+        statements += [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]
     return statements
 
 
