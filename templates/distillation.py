@@ -48,6 +48,18 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 1e-3 below 50M parameters, else 1e-5
 
 
+# Numbers out of these, counts below 1 and other numbers below 0 are refused.
+RANGES = {"temperature": (1e-3, 1e3), "lr": (0, 1), "seed": (0, 2**32 - 1)}
+
+
+def check_settings(config):
+    """Exit for a setting that is out of range."""
+    for name, value in vars(config).items():
+        least, most = RANGES.get(name, (int(type(value) is int), math.inf))
+        if type(value) in (int, float) and not least <= value <= most:
+            sys.exit(f"error: got --{name} {value}; expected {least} or more" + f", at most {most}" * (most < math.inf))
+
+
 def encode(config, tokenizer, prompt):
     """Token ids of a prompt; the model continues them in a new turn, or in the assistant turn that ends the prompt."""
     if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
@@ -80,10 +92,24 @@ def load_rows(config, tokenizer, file):
             rows.append({"prompt_ids": encode(config, tokenizer, columns["prompt"]), "columns": columns, "where": here})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
-    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= config.max_prompt_tokens]
-    if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in rows):
+    fit = [row for row in rows if 0 < len(row["prompt_ids"]) <= config.max_prompt_tokens]
+    if len(fit) < len(rows):
+        print(f"note: {file}: left out {len(rows) - len(fit)} of {len(rows)} prompts, empty or long", file=sys.stderr)
+    if not tokenizer.chat_template and any(not isinstance(row["columns"]["prompt"], str) for row in fit):
         print("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
-    return rows or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
+    return fit or sys.exit(f"error: {file}: got no prompt of 1 to {config.max_prompt_tokens} tokens")
+
+
+def check_fits(config, policy, rows):
+    """Exit for prompts that the model has too few positions for, or a token that it has no embedding of."""
+    longest, largest = (max(map(size, (row["prompt_ids"] for row in rows))) for size in (len, max))
+    whole, known = longest + config.max_new_tokens, policy.get_input_embeddings().weight.shape[0]
+    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None) or whole
+    if whole > positions:
+        got = f"got prompts of {longest} and completions of {config.max_new_tokens} tokens; expected {positions} in all"
+        sys.exit(f"error: {got}; try a lower --max_new_tokens or --max_prompt_tokens")
+    if largest >= known:
+        sys.exit(f"error: got a prompt with token {largest}, and a model that embeds {known}; try another tokenizer")
 
 
 def count_trained(config, rows, held_out):
@@ -118,7 +144,7 @@ def load_reward(spec):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
             scores = [x if x is None else float(x) for x in (result if "completions" in named else [result])]
-            if len(scores) == len(rows) and all(x is None or math.isfinite(x) for x in scores):
+            if len(scores) == len(rows) and all(x is None or abs(x) < 1e30 for x in scores):
                 return scores
             raise ValueError(f"got {result}; expected a finite number or None for each completion")
         except (Exception, SystemExit) as error:
@@ -131,9 +157,9 @@ def load_reward(spec):
             return [call([r], r["columns"] | {"completion": t})[0] for r, t in zip(rows, texts, strict=True)]
         columns = {k: [r["columns"].get(k) for r in rows] for r in rows for k in r["columns"]}
         prompts = columns.pop("prompt")
-        if isinstance(prompts[0], list):  # chat messages: TRL's completions are, too
-            texts = [[{"role": "assistant", "content": text}] for text in texts]
-        return call(rows, columns | {"prompts": prompts, "completions": texts})
+        chats = [[{"role": "assistant", "content": text}] for text in texts]  # TRL's completions of chat messages
+        said = [x if isinstance(p, str) else chat for p, x, chat in zip(prompts, texts, chats, strict=True)]
+        return call(rows, columns | {"prompts": prompts, "completions": said})
 
     return reward
 
@@ -241,6 +267,7 @@ def accumulate_gradients(config, models, batch, rows):
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
     started, out = time.monotonic(), Path(config.out).resolve()
+    check_settings(config)
     inside = any(Path(model).resolve().is_relative_to(out) for model in (config.model, config.teacher))
     if inside or (out.exists() and not (out / "settings.json").is_file()):
         sys.exit(f"error: got out {config.out!r}, not an earlier run, or the model's folder; expected a new one")
@@ -248,6 +275,7 @@ def train(config):
     reward, models = load_reward(config.reward) if config.reward else None, load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
+    check_fits(config, models.policy, rows + held_out)
     trained = count_trained(config, rows, held_out)
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])
     lr = config.lr or (1e-3 if models.policy.num_parameters() < 50e6 else 1e-5)
@@ -260,7 +288,7 @@ def train(config):
     def log(step, metrics, samples=()):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
             with (out / f"{name}.jsonl").open("a", encoding="utf-8") as f:
-                f.writelines(json.dumps({"step": step} | entry, ensure_ascii=False) + "\n" for entry in entries)
+                f.writelines(json.dumps(entry | {"step": step}, ensure_ascii=False) + "\n" for entry in entries)
         shown = {k: round(x, 3) for k, x in metrics.items() if k.startswith(("reward/", "kl/", "eval/"))}
         print(f"step {step}: {shown}", flush=True)
 
@@ -317,4 +345,7 @@ if __name__ == "__main__":
     if unknown:
         trl = "learning_rate is --lr, max_completion_length --max_new_tokens, output_dir --out, train_dataset --data"
         sys.exit(f"error: got {unknown[0]}; expected a setting of --help; TRL's {trl}")
-    train(config)
+    try:
+        train(config)
+    except OSError as error:  # a model, data or folder that is not there, or a full disk
+        sys.exit(f"error: {error}")

@@ -53,6 +53,18 @@ class Config:  # all settings; each is a flag
     lr: float = 0.0  # 0: 2e-4 below 50M parameters, else 1e-6
 
 
+# Numbers out of these, counts below 1 and other numbers below 0 are refused.
+RANGES = {"temperature": (1e-3, 1e3), "lr": (0, 1), "seed": (0, 2**32 - 1)}
+
+
+def check_settings(config):
+    """Exit for a setting that is out of range."""
+    for name, value in vars(config).items():
+        least, most = RANGES.get(name, (int(type(value) is int), math.inf))
+        if type(value) in (int, float) and not least <= value <= most:
+            sys.exit(f"error: got --{name} {value}; expected {least} or more" + f", at most {most}" * (most < math.inf))
+
+
 def load_rows(config, tokenizer, file):
     """Rows {"messages", "prompt_ids", "columns", "where"} of a JSONL file."""
     rows, number, longest = [], 0, config.max_tokens - config.max_new_tokens
@@ -66,10 +78,13 @@ def load_rows(config, tokenizer, file):
                 if isinstance(call["arguments"], str):  # OpenAI's form: a template would encode it again
                     call["arguments"] = json.loads(call["arguments"])
             row = {"messages": turns, "prompt_ids": render(tokenizer, turns), "where": f"{file}:{number}"}
-            rows += [row | {"columns": columns}] * (len(row["prompt_ids"]) <= longest)
+            rows.append(row | {"columns": columns})
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
-    return rows or sys.exit(f"error: {file}: got no prompt of up to {longest} tokens")
+    fit = [row for row in rows if len(row["prompt_ids"]) <= longest]
+    if len(fit) < len(rows):
+        print(f"note: {file}: left out {len(rows) - len(fit)} of {len(rows)} prompts, too long", file=sys.stderr)
+    return fit or sys.exit(f"error: {file}: got no prompt of up to {longest} tokens")
 
 
 def count_trained(config, rows, held_out):
@@ -105,9 +120,9 @@ def ask(config, talk, method, *text, **columns):
     """Call a method of the environment; exit if it raises, or returns what its contract does not allow."""
     try:
         value = getattr(talk.environment, method)(*text, **columns)
-        if value is not None and not (math.isfinite(value) if method == "get_reward" else isinstance(value, str)):
+        if value is not None and not (abs(value) < 1e30 if method == "get_reward" else isinstance(value, str)):
             raise ValueError(f"{method} returned {value!r}; expected a string or None, of get_reward a finite number")
-        return value
+        return float(value) if method == "get_reward" and value is not None else value
     except Exception as error:
         line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
         sys.exit(f"error: {config.environment}{line}, on {talk.row['where']}: {type(error).__name__}: {error}")
@@ -251,7 +266,7 @@ def rollout(config, models, make, rows, greedy=False):
     padded = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
     ids, real, sampled, logprobs = torch.stack(padded, dim=1).to(models.device)  # [B, T] each; prompts end in a column
     batch = {"input_ids": ids.long(), "attention_mask": real.long(), "response_mask": sampled.long()}
-    scores = torch.tensor([math.nan if s is None else float(s) for s in scores], device=models.device)
+    scores = torch.tensor([math.nan if s is None else s for s in scores], device=models.device)
     batch, known = batch | {"rollout_logprobs": logprobs, "scores": scores}, scores[~scores.isnan()]
     metrics = {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     metrics["rollout/length_mean"] = batch["response_mask"].sum().item() / len(talks)  # sampled tokens
@@ -274,8 +289,8 @@ def make_experience(config, models, batch):
 
 
 def accumulate_gradients(config, models, batch, rows):
-    """Add the gradients of a minibatch, the same for any micro_batch; returns mean loss, clip share, entropy, KL."""
-    sums = 0.0
+    """Add the gradients of a minibatch, the same for any micro_batch; returns loss, clip share, entropy, KL."""
+    sums, tokens = 0.0, batch["response_mask"][rows].sum()
     for part in rows.split(min(config.micro_batch, 1024 // batch["input_ids"].shape[1] or 1)):
         piece = {name: x[part] for name, x in batch.items()}
         mask, old, advantages = (piece[name] for name in ("response_mask", "old_logprobs", "advantages"))
@@ -283,7 +298,8 @@ def accumulate_gradients(config, models, batch, rows):
         logprobs, entropy = token_logprobs(config, models.policy, piece)
         loss, ratio, clipped = policy_loss(logprobs, old, advantages, config.clip_eps_low, config.clip_eps_high)
         (loss * weight).sum().backward()
-        sums += (torch.stack([loss, clipped, entropy, ratio - 1 - ratio.log()]).detach() * weight).sum((1, 2))
+        seen = torch.stack([clipped, entropy, ratio - 1 - ratio.log()]) * mask / tokens
+        sums += torch.stack([loss * weight, *seen]).detach().sum((1, 2))
     return sums
 
 
@@ -306,11 +322,14 @@ def update(config, models, optimizer, batch, step):
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
     started, out = time.monotonic(), Path(config.out).resolve()
+    check_settings(config)
     if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
         sys.exit(f"error: got out {config.out!r}, not an earlier run, or the model's folder; expected a new one")
     set_seed(config.seed)
     make, models = load_environment(config.environment), load_models(config)
     check_template(models)
+    positions = getattr(models.policy.config.get_text_config(), "max_position_embeddings", None)
+    config.max_tokens = min(config.max_tokens, positions or config.max_tokens)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
     trained = count_trained(config, rows, held_out)
@@ -325,7 +344,7 @@ def train(config):
     def log(step, metrics, samples=()):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
             with (out / f"{name}.jsonl").open("a", encoding="utf-8") as f:
-                f.writelines(json.dumps({"step": step} | entry, ensure_ascii=False) + "\n" for entry in entries)
+                f.writelines(json.dumps(entry | {"step": step}, ensure_ascii=False) + "\n" for entry in entries)
         shown = {k: round(x, 3) for k, x in metrics.items() if k in ("reward/mean", "rollout/turns_mean", "eval/score")}
         print(f"step {step}: {shown}", flush=True)
 
@@ -372,4 +391,7 @@ if __name__ == "__main__":
         trl = "learning_rate is --lr, max_completion_length --max_new_tokens, output_dir --out, "
         trl += "num_generations --group_size, batch_size prompts x group_size"
         sys.exit(f"error: got {unknown[0]}; expected a setting of --help; TRL's {trl}")
-    train(config)
+    try:
+        train(config)
+    except OSError as error:  # a model, data or folder that is not there, or a full disk
+        sys.exit(f"error: {error}")

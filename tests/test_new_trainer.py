@@ -130,10 +130,11 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder):
 def test_settings_of_every_type_become_defaults():
     page = new.page_text("ppo")
     source = page
-    for name, value in {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": "x.jsonl", "minutes": float("inf")}.items():
+    odd = 'ü "x"\\n.jsonl'
+    for name, value in {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": odd, "minutes": float("inf")}.items():
         source = new.with_default(source, name, value)
     config = load_source(source)
-    assert (config.steps, config.lr, config.chat, config.eval_data) == (7, 3e-5, False, "x.jsonl")
+    assert (config.steps, config.lr, config.chat, config.eval_data) == (7, 3e-5, False, odd)
     assert config.minutes == float("inf")
     changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
     assert len(changed) == 4 and all("  # " in line for line in changed)
@@ -253,6 +254,26 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
+        ),
+        (["grpo", "mine.py", "--temperature", "nan"], ["got --temperature nan; expected 0.001 or more"]),
+        (["ppo", "mine.py", "--lr=-1"], ["got --lr -1.0; expected 0 or more, at most 1"]),
+        (
+            ["multi_turn", "mine.py", "--turn_baseline", "both"],
+            ["--turn_baseline both; expected", "turn or conversation"],
+        ),
+        (
+            [
+                "grpo",
+                "mine.py",
+                *GIVEN,
+                "--reward",
+                "my.py:reward",
+                "--out",
+                "run",
+                "--metrics_file",
+                "run/metrics.jsonl",
+            ],
+            ["got --metrics_file run/metrics.jsonl", "the run's own log"],
         ),
         (["grpo", "mine.py", "--hold_out", "2"], ["--hold_out 2 without a run"]),
         ([*DATA, "train.jsonl", "--hold_out", "2"], ["--hold_out 2 without a run", "--out"]),
@@ -576,16 +597,19 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
 
 
 @pytest.mark.parametrize(
-    ("flags", "noted"),
+    ("kind", "flags", "noted"),
     [
-        ("--change token_mean --clip_eps_high 0.28", ["clip_eps_high 0.28"]),
-        ("--change gspo", ["change gspo"]),
-        ("--change gspo --clip_eps_high 0.28 --epochs 2", []),
+        ("grpo", "--change token_mean --clip_eps_high 0.28", ["clip_eps_high 0.28"]),
+        ("grpo", "--change gspo", ["change gspo"]),
+        ("grpo", "--change gspo --clip_eps_high 0.28 --epochs 2", []),
+        ("grpo", "--change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
+        ("grpo", "--change lora --lr 1e-5 --loss idea.py:upper --clip_eps_high 0.1", []),
+        ("ppo", "--change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
     ],
 )
-def test_what_a_page_would_ignore_is_noted(flags, noted, folder, capsys, monkeypatch):
+def test_what_a_page_would_ignore_is_noted(kind, flags, noted, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    assert new.main(["grpo", "noted.py", *flags.split()]) == 0
+    assert new.main([kind, "noted.py", *flags.split()]) == 0
     told = json.loads(capsys.readouterr().out)["notes"]
     assert [note.partition(":")[0] for note in told] == noted
 

@@ -621,6 +621,24 @@ def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys)
     assert "compares the completions of a prompt; verl scores each by itself" in refused(mine, capsys, "correct")
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("yield 1.0", "which returned <generator"),
+        ("return [float('nan')]", "which returned nan, on every completion"),
+        ("import numpy as np\n    return [np.float32(1)]", ""),
+    ],
+)
+def test_port_says_what_is_no_score(mine, body, told, capsys):
+    (mine / "odd.py").write_text(f"def odd(completions, answer, **_):\n    {body}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the port's own, that it scores 0
+        assert template.main(["--from", "odd.py:odd", "--output", "port.py"]) == 0
+    said = capsys.readouterr()
+    assert told in said.err and bool(told) == ("compared with nothing" in said.err)
+    assert json.loads(said.out)["tried"]["same_score"] == (0 if told else json.loads(said.out)["tried"]["completions"])
+
+
 def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
     with (mine / "mine.py").open("a") as f:
         f.write("\n\ndef odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n")

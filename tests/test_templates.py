@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
 
 from parts.data.prompts import encode_prompt
 
@@ -34,6 +34,7 @@ REWARD = """def reward(prompt, completion, answer) -> float:
 
 def batch(prompts, completions, answer, **columns) -> list:
     assert set(columns) <= {"other"}
+    assert [isinstance(p, str) for p in prompts] == [isinstance(c, str) for c in completions]
     texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
     return [float(right in text) for right, text in zip(answer, texts, strict=True)]
 
@@ -44,6 +45,10 @@ def broken(prompt, completion, answer) -> float:
 
 def endless(prompt, completion):
     return float("nan")
+
+
+def vast(prompt, completion):
+    return 1e39
 
 
 def short(completions, **columns):
@@ -83,6 +88,8 @@ def test_the_policy_loss_is_the_scripts(dual_clip):
 
 
 COMMON = {
+    "check_settings": ALL,
+    "check_fits": NAMES,
     "load_rows": NAMES,
     "load_reward": NAMES,
     "run": NAMES,
@@ -236,27 +243,81 @@ OF_THE_SCRIPT = {  # ppo_train.py's settings for what a change makes of grpo.py
     "rloo": {"algorithm": "rloo", "aggregation": "seq_mean_token_mean"},
     "gspo": {"algorithm": "gspo"},
     "kl": {"algorithm": "grpo", "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3_ratio"},
+    "kl gspo": {"algorithm": "gspo", "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3_ratio"},
+    "kl rloo token_mean": {
+        **{"algorithm": "rloo", "aggregation": "token_mean", "kl_coef": 0.3},
+        **{"kl_in": "loss", "kl_estimator": "k3_ratio"},
+    },
 }
+
+
+def changed(kind: str, names: str, folder):
+    """A page with changes, as a module."""
+    source = new_trainer.page_text(kind)
+    for name in names.split():
+        source = new_trainer.with_change(source, kind, name)
+    (folder / "mine.py").write_text(source)
+    return load_module(folder / "mine.py", f"{kind}_{'_'.join(names.split())}")
 
 
 @pytest.mark.parametrize("change", OF_THE_SCRIPT)
 def test_an_update_of_a_changed_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
-    (tmp_path / "mine.py").write_text(new_trainer.with_change(new_trainer.page_text("grpo"), "grpo", change))
-    mine = load_module(tmp_path / "mine.py", f"changed_{change}")
+    mine = changed("grpo", change, tmp_path)
     of_the_script = {"kl_coef": 0.0} | OF_THE_SCRIPT[change]
     theirs = script.Config(**of_the_script, **CLIPS, group_size=2, precision="fp32")
     groups = torch.tensor([0, 0, 1, 1])
     advantages = script.ADVANTAGES[theirs.advantage](scores=batch["scores"], groups=groups, config=theirs)
     torch.testing.assert_close(mine.group_advantages(batch["scores"], 2), advantages, rtol=1e-8, atol=1e-9)
     batch["advantages"] = advantages[:, None] * batch["response_mask"]
-    script.accumulate_gradients(
+    sums = script.accumulate_gradients(
         theirs, without_critic(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
     )
     expected = gradients(models.policy)
-    own = {"kl_coef": 0.3} if change == "kl" else {}
+    own = {"kl_coef": 0.3} if "kl" in change else {}
     settings = mine.Config(model="", data="", reward="", micro_batch=2, group_size=2, **CLIPS, **own)
-    mine.accumulate_gradients(settings, models, batch, torch.arange(4))
+    got = mine.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy), expected)
+    names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
+    torch.testing.assert_close(got[:4], torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
+
+
+def test_cispo_counts_the_weights_that_its_own_bound_changed(models, batch, tmp_path):
+    batch |= {name: torch.randn(4, 10) * batch["response_mask"] for name in ("values", "advantages", "returns")}
+    batch["old_logprobs"] = batch["rollout_logprobs"] - torch.linspace(0, 3, 10) * batch["response_mask"]
+    mine = changed("ppo", "cispo", tmp_path)
+    got = mine.accumulate_gradients(mine.Config(model="", data="", reward=""), models, batch, torch.arange(4))
+    mask = batch["response_mask"].double()
+    assert got[2].item() == pytest.approx((mask * (torch.linspace(0, 3, 10) > math.log(5))).sum() / mask.sum())
+
+
+def test_the_forward_kl_is_trained_and_the_reverse_one_evaluated(tmp_path):
+    mine = changed("distillation", "forward_kl", tmp_path)
+    student, teacher = torch.randn(2, 3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p, q = student.log_softmax(-1), teacher.log_softmax(-1)
+    forward, reverse = (
+        torch.nn.functional.kl_div(a, b, reduction="none", log_target=True) for a, b in ((p, q), (q, p))
+    )
+    torch.testing.assert_close(mine.reverse_kl(student, teacher)[0], forward.sum(-1))
+    with torch.no_grad():
+        torch.testing.assert_close(mine.reverse_kl(student, teacher)[0], reverse.sum(-1))
+
+
+@pytest.mark.parametrize(("kind", "change"), [("grpo", "length_cost"), ("multi_turn", "turn_cost")])
+def test_a_cost_is_charged_in_training_and_not_in_evaluations(kind, change, tmp_path):
+    (tmp_path / "one.py").write_text(
+        "def one(completion):\n    return 1.0\n\n\nclass Game:\n    def reset(self, **row):\n        pass\n\n"
+        "    def reply(self, text):\n        return 'Again.'\n\n    def get_reward(self):\n        return 1.0\n"
+    )
+    mine = changed(kind, change, tmp_path)
+    scored = (
+        {"environment": f"{tmp_path}/one.py:Game"} if kind == "multi_turn" else {"reward": f"{tmp_path}/one.py:one"}
+    )
+    config = mine.Config(model=str(TINY_LM), data=str(EVAL_DATA), max_new_tokens=4, **scored)
+    models = mine.load_models(config)
+    pays = mine.load_environment(*scored.values()) if kind == "multi_turn" else mine.load_reward(*scored.values())
+    rows = mine.load_rows(config, models.tokenizer, config.data)[:3]
+    trained, evaluated = (mine.rollout(config, models, pays, rows, greedy)[1] for greedy in (False, True))
+    assert all(sample["score"] < 1 for sample in trained) and all(sample["score"] == 1 for sample in evaluated)
 
 
 def without_critic(m):
@@ -378,6 +439,118 @@ def test_generate_is_greedy_decoding_by_transformers_and_the_sampled_end_token_c
         ids[mask.bool()][-1] in found.eos_ids
         for ids, mask in zip(batch["input_ids"], batch["response_mask"], strict=True)
     )
+
+
+def test_a_critic_reads_what_the_head_of_the_model_reads(tmp_path):
+    """OPT's head has word_embed_proj_dim inputs, not hidden_size."""
+    sizes = {"hidden_size": 32, "word_embed_proj_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = OPTConfig(vocab_size=300, ffn_dim=32, max_position_embeddings=64, do_layer_norm_before=False, **sizes)
+    OPTForCausalLM(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
+    critic = ppo.load_models(SimpleNamespace(model=str(tmp_path), kl_coef=0.0)).critic
+    ids = torch.tensor([[5, 6, 7]])
+    values = ppo.token_values(critic, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    assert values.tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "new", "says"),
+    [
+        ([5] * 1000, 24, ""),
+        ([5] * 1000, 25, "got prompts of 1000 and completions of 25 tokens; expected 1024 in all"),
+        ([5, 262], 25, "got a prompt with token 262, and a model that embeds 262"),
+    ],
+)
+def test_a_prompt_that_the_model_has_no_positions_or_embedding_for_is_refused(ids, new, says):
+    policy, rows = AutoModelForCausalLM.from_pretrained(TINY_LM), [{"prompt_ids": [7]}, {"prompt_ids": ids}]
+    if not says:
+        grpo.check_fits(SimpleNamespace(max_new_tokens=new), policy, rows)
+        return
+    with pytest.raises(SystemExit, match=says):
+        grpo.check_fits(SimpleNamespace(max_new_tokens=new), policy, rows)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("ppo", "max_prompt_tokens"), ("multi_turn", "max_tokens")])
+def test_prompts_that_are_left_out_are_counted(kind, limit, tmp_path, capsys):
+    page = load_module(PATHS[kind], f"counts_{kind}")
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps({"prompt": "1" * n}) + "\n" for n in (3, 90, 4)))
+    scored = {"environment": ""} if kind == "multi_turn" else {"reward": ""}
+    config = page.Config(model="", data="", max_new_tokens=10, **scored, **{limit: 50})
+    assert len(page.load_rows(config, AutoTokenizer.from_pretrained(TINY_LM), tmp_path / "long.jsonl")) == 2
+    assert "long.jsonl: left out 1 of 3 prompts" in capsys.readouterr().err
+
+
+def page_config(kind: str, **settings):
+    """(A page, its Config with placeholders for what is required)."""
+    page = load_module(PATHS[kind], f"configured_{kind}")
+    required = [f.name for f in dataclasses.fields(page.Config) if f.default is dataclasses.MISSING]
+    return page, page.Config(**dict.fromkeys(required, "none") | settings)
+
+
+OUT_OF_RANGE = [
+    *((kind, name, value) for kind in ALL for name, value in (("steps", 0), ("temperature", 0.0), ("lr", -1.0))),
+    *((kind, name, 0) for kind in ALL for name in ("micro_batch", "max_new_tokens")),
+    *((kind, name, value) for kind in ALL for name, value in (("seed", -1), ("minutes", math.nan), ("lr", 2.0))),
+    *(("grpo", name, 0) for name in ("prompts", "group_size", "epochs", "minibatches")),
+    *(
+        ("ppo", name, value)
+        for name, value in (("batch_size", 0), ("gamma", 1.1), ("kl_coef", -0.1), ("vf_coef", -1.0))
+    ),
+    *(("ppo", "clip_eps_low", -0.1), ("distillation", "chunk", 0), ("multi_turn", "max_turns", 0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), OUT_OF_RANGE)
+def test_a_number_out_of_range_ends_a_run_before_it_begins(kind, name, value):
+    page, config = page_config(kind, **{name: value})
+    with pytest.raises(SystemExit, match=f"error: got --{name} {value}; expected .* or more"):
+        page.train(config)
+
+
+def test_numbers_with_a_meaning_at_0_and_at_infinity_are_taken():
+    zeros = dict.fromkeys(("lr", "critic_lr", "kl_coef", "dual_clip", "value_clip", "minutes"), 0.0)
+    page, config = page_config("ppo", **zeros, seed=0, critic_warmup_steps=0, chat=False, clip_eps_high=math.inf)
+    page.check_settings(config)
+
+
+@pytest.mark.parametrize(("name", "value"), [("turn_baseline", "both"), ("group_size", 1)])
+def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_path):
+    mine = changed("multi_turn", "turn_baseline", tmp_path)
+    with pytest.raises(SystemExit, match=f"--{name} {value}.* expected 2 or more, and turn or conversation"):
+        mine.check_settings(mine.Config(model="", data="", environment="", **{name: value}))
+
+
+def test_a_column_named_step_does_not_replace_the_steps_number(folder):
+    rows = [json.loads(line) | {"step": 99} for line in TRAIN_DATA.read_text().splitlines()[:2]]
+    (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
+    grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
+    assert [sample["step"] for sample in lines(folder / "out" / "samples.jsonl")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "says"),
+    [
+        ("out/metrics.jsonl", "", "the run's own log"),
+        ("out", "", "a folder"),
+        ("second.jsonl", "loss=policy/los", "got metric_names with loss=policy/los; expected NAME=METRIC with one of"),
+        ("second.jsonl", "loss", "got metric_names with loss; expected NAME=METRIC"),
+    ],
+)
+def test_a_second_log_that_cannot_be_is_refused(file, names, says, folder, tmp_path):
+    mine = changed("grpo", "metrics_file", tmp_path)
+    paths = {"data": str(folder / "train.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
+    logs = {"metrics_file": str(folder / file), "metric_names": names}
+    sizes = {"steps": 1, "prompts": 1, "group_size": 2, "max_new_tokens": 4}
+    with pytest.raises(SystemExit, match=says):
+        mine.train(mine.Config(model=str(TINY_LM), **paths, **logs, **sizes))
+
+
+def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):
+    mine, sizes = changed("distillation", "stop_rule", tmp_path), {"steps": 2, "batch_size": 2, "max_new_tokens": 4}
+    paths = {"data": str(folder / "train.jsonl"), "out": str(folder / "out"), "teacher": str(TINY_LM)}
+    mine.train(mine.Config(model=str(TINY_LM), **paths, **sizes))
+    assert [row["step"] for row in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
 
 
 # ------------------------------------------------------------------------------------------------ the command lines
@@ -554,6 +727,7 @@ def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
 def test_both_forms_of_a_reward_score_alike(folder):
     tokenizer, settings = AutoTokenizer.from_pretrained(TINY_LM), SimpleNamespace(chat=True, max_prompt_tokens=99)
     rows = ppo.load_rows(settings, tokenizer, folder / "train.jsonl")[-3:]
+    assert len({type(row["columns"]["prompt"]) for row in rows}) == 2  # each completion has the form of its own prompt
     texts = [rows[0]["columns"]["answer"], "nothing", "so 2"]
     for name in ("reward", "batch"):
         assert ppo.load_reward(f"{folder}/my.py:{name}")(rows, texts) == [1.0, 0.0, 1.0]
@@ -562,8 +736,10 @@ def test_both_forms_of_a_reward_score_alike(folder):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--reward", "my.py:broken"], ["my.py:broken, line 12, on train.jsonl:", "ZeroDivisionError"]),
+        (["--reward", "my.py:broken"], ["my.py:broken, line 13, on train.jsonl:", "ZeroDivisionError"]),
         (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected a finite number or None"]),
+        (["--reward", "my.py:vast"], ["my.py:vast, on train.jsonl:", "expected a finite number"]),  # inf in float32
+        (["--out", "train.jsonl/out"], ["error: [Errno 20] Not a directory"]),
         (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected a finite number or None for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
         (["--data", "no_json.jsonl"], ["no_json.jsonl:2: JSONDecodeError", "expected an object with a prompt"]),

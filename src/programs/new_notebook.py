@@ -191,9 +191,8 @@ def new_notebook(args) -> dict:
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
     for name, exists in {"model": os.path.isdir, "data": os.path.isfile, "eval_data": os.path.isfile}.items():
         path, kind = getattr(args, name), "folder" if name == "model" else "file"
-        is_path = path.startswith((".", "/", "~")) or (
-            kind == "file" and Path(path).suffix
-        )  # no hub id of data has one
+        # no hub id of data has a suffix
+        is_path = path.startswith((".", "/", "~")) or (kind == "file" and Path(path).suffix)
         need(exists(path) or not is_path, f"got --{name} {path}, which is not there; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:

@@ -1,6 +1,7 @@
 """Trials of a written file: its self-test, its rows, the original of a port."""
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def trial_cases(args) -> list[tuple[str, dict]]:
 
 
 def outcome(call) -> float | str:
-    """The score of one completion, 0 for None; `raised …` where that happens."""
+    """The score of one completion, 0 for None; `raised …` or `returned …` where there is none."""
     try:
         (value,) = answers([call], ONCE)
     except CallFailed as failed:
@@ -88,7 +89,9 @@ def outcome(call) -> float | str:
         value = "raised" if value.get("raised") else value["score"]
     value = value.tolist() if hasattr(value, "tolist") else value
     value = value[0] if isinstance(value, list | tuple) else value
-    return value if isinstance(value, str) else float(value or 0.0)
+    value = value.item() if hasattr(value, "item") else value  # of a list of NumPy's
+    is_score = value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
 
 
 def original_score(args, text: str, row: dict) -> float | str:
@@ -144,8 +147,7 @@ def compared(args) -> dict:
         say(f"warning: {said}, as its port was compared with nothing")
     for a, b in scores:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
-        need(
-            same, f"{got}: it scores {a}, the port {b}; expected the same; {OTHERWISE if args.inline else 'report it'}"
-        )
+        remedy = OTHERWISE if args.inline else "report it"
+        need(same, f"{got}: it scores {a}, the port {b}; expected the same; {remedy}")
     seen = sorted({b for _, b in scores}, key=str)
     return {"completions": len(scores), "same_score": len(scores) - len(raised), "scores": seen}

@@ -26,6 +26,7 @@ from programs.new_trainer.pages import (
     as_flags,
     as_own,
     changes_of,
+    check_settings,
     outline,
     page_parser,
     page_text,
@@ -43,16 +44,25 @@ OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the 
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
+CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
+REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
+OF_LORA = "change lora: the page's own lr is for all weights; try ten times it, --lr 1e-5 from 50M parameters"
+
+
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
     page = {name: setting["default"] for name, setting in settings_of(source).items()}
     updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
     once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
+    replacing = [name for name in REPLACED if name in changes and (name != "loss" or "config=config" not in source)]
+    idle = [(name, change) for change in replacing for name in REPLACED[change] if name in settings]
+    notes = [f"{name} {settings[name]}: without effect beside {change}; try without it" for name, change in idle]
+    notes += [OF_LORA] if "lora" in changes and "lr" not in settings else []
+    if "loss" in changes:  # what it does with the ratio is not known
+        return notes
     config = SimpleNamespace(given={*settings}, **{"data": "", "eval_data": ""} | settings)
-    return [
-        *idle_settings(config, updates),
-        *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
-    ]
+    steps = [f"change {name}: {once}" for name in ("gspo", "cispo") if name in changes and updates == 1]
+    return [*notes, *idle_settings(config, updates), *steps]
 
 
 def check_file(file: str, force: bool) -> None:
@@ -69,9 +79,10 @@ def check_out(source: str, given: dict, out: Path) -> None:
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
     log = Path(name).resolve()
-    free = log.is_relative_to(out.resolve()) or not log.exists() or (log.is_file() and not log.stat().st_size)
-    got = f"got --metrics_file {name}, which is a folder or not empty; expected a new file; try another --metrics_file"
-    need(not name or "out" not in given or free, got)
+    own_log = log in [out.resolve() / f"{name}.jsonl" for name in ("metrics", "samples")]
+    kept = out.resolve() not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
+    got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
+    need(not name or "out" not in given or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
@@ -153,6 +164,7 @@ def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in found.items() if value is not None}
+    check_settings(source, given)
     check_metric_names(source, given)
     return given
 
@@ -184,7 +196,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
-    notes = page_notes(source, settings, changes) if "loss" not in theirs else []
+    notes = page_notes(source, settings, [*changes, *theirs])
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
     for name, file in files.items():

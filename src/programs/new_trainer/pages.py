@@ -3,8 +3,12 @@
 import argparse
 import ast
 import itertools
+import json
+import math
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
@@ -69,6 +73,18 @@ def settings_of(source: str) -> dict[str, dict]:
     return settings
 
 
+def check_settings(source: str, given: dict) -> None:
+    """Raise UserError for settings that the page refuses; its own `check_settings` says which."""
+    names = {"math": math, "sys": sys}
+    body = [node for node in ast.parse(source).body if ast.unparse(node).startswith(("RANGES ", "def check_settings("))]
+    exec(compile(ast.Module(body, []), "page", "exec"), names)
+    defaults = {name: eval(setting["default"] or "None", names) for name, setting in settings_of(source).items()}
+    try:
+        names["check_settings"](SimpleNamespace(**defaults | given))
+    except SystemExit as error:
+        raise UserError(str(error).removeprefix("error: ")) from None
+
+
 def settings_of_changes(kind: str) -> dict[str, str]:
     """{setting: the change of the page that makes it}, as `kl_coef` of grpo."""
     made = re.compile(r"^    (\w+): \w+ = ", re.MULTILINE)
@@ -85,7 +101,8 @@ def as_own(source: str, kind: str, file: str) -> str:
 
 def with_default(source: str, name: str, value: object) -> str:
     """The page with another default of a setting; its comment stays."""
-    text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
+    text = "math.inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
+    text = str(value) if isinstance(value, bool) else text  # false in JSON
     line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
     return line.sub(lambda match: match[1] + text, source, count=1)
 
@@ -106,12 +123,8 @@ def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
     """Statements whose imports bind one name each."""
     statements = []
     for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            statements += [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            statements += [ast.Import([alias]) for alias in node.names]
-        else:
-            statements.append(node)
+        names = node.names if isinstance(node, IMPORTS) else []
+        statements += [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]
     return statements
 
 
@@ -158,9 +171,8 @@ def imports_of(source: str) -> list[ast.stmt]:
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
     """The page with further imports among its own."""
     lines, own = source.splitlines(), imports_of(source)
-    return (
-        "\n".join([*lines[: own[0].lineno - 1], import_blocks([*own, *imports]), *lines[own[-1].end_lineno :]]) + "\n"
-    )
+    lines[own[0].lineno - 1 : own[-1].end_lineno] = [import_blocks([*own, *imports])]
+    return "\n".join(lines) + "\n"
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
