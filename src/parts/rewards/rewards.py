@@ -180,10 +180,11 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         raise RewardError(f"reward {name}: got {got}; {expected}")
     scores = []
     for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
+        with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # no tensor, or a long one
+            value = value.item()
         if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
             where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
         scores.append(None if value is None else float(value))
     return scores
 
@@ -196,6 +197,10 @@ def is_scored(sample: dict) -> bool:
 def known_scores(samples: list[dict]) -> list[float]:
     """The scores of those samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
+
+
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
 @functools.cache
@@ -271,7 +276,7 @@ class Reward:
         self.slow = False  # whether functions took long beside sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+            while name in {*self.functions, *TAKEN}:
                 name += "_2"
             self.functions[name], self.weights[name] = as_reward(function), weight
 
