@@ -734,7 +734,6 @@ BAD = {
     "optimizer unknown": (["--optim=adamm"], "TRL refuses these settings"),
     "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
-    "stages beside steps": (["--stages=digits:3"], "got --steps 2 with --stages of 3 steps in sum"),
     "reward in no stage": (["--reward=format_reward", "--stages=correctness:2"], "which no stage of --stages names"),
     "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "removed": (["--preset=QA_REWARDS"], "which was removed; try --reward MATH_REASONING_REWARDS"),

@@ -19,7 +19,7 @@ from parts.environments.play_setup import (
     playable_rows,
 )
 from parts.foundation.exit_codes import exit_code, quiet_environment
-from parts.foundation.messages import DivergedError, RewardError, need, say
+from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
 from parts.learning.idle_settings import say_idle
 from parts.networks.models import base_of, ending_ids, generation_settings, settle_model, shaped_network
@@ -115,8 +115,8 @@ def prepare_run(config: Config) -> Prepared:
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
-        got = f"got --steps {config.steps} with --stages of {resolved.steps} steps in sum"
-        need("steps" not in config.given or config.steps == resolved.steps, f"{got}; expected one of them")
+        if "steps" in config.given and config.steps != resolved.steps:
+            say(f"note: steps {config.steps}: without effect, as the stages have {resolved.steps}; try other --stages")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for
