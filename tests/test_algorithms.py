@@ -287,6 +287,8 @@ def test_returns_of_reinforce_pp_and_remax():
         remax_advantages(rewards=rewards * mask, mask=mask, baselines=torch.tensor([1.0, -2.0]).double()),
         [[2, 0, 2, 3], [7, 5, 0, 0]],
     )
+    unknown = torch.tensor([1.0, float("nan")]).double()  # no reward applies to the second's greedy completion
+    close(remax_advantages(rewards=rewards * mask, mask=mask, baselines=unknown), [[2, 0, 2, 3], [0, 0, 0, 0]])
 
 
 def test_gdpo_normalises_each_reward_where_it_applies():
@@ -567,6 +569,11 @@ def test_clipped_tokens_are_counted_where_the_bound_acts():
         config = make_config(loss=name, clip_eps_low=bounds, clip_eps_high=bounds)
         got = LOSSES[name](logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
         assert got.tolist() == clipped, name
+    for name in ("clip", "dppo_tv", "dppo_kl"):  # the bound of the ratio, 1.5, is one too
+        config = make_config(loss=name, clip_eps_low=0.2, clip_eps_high=0.2, dual_clip=1.5)
+        known = {"logprobs": logprobs[1:], "old_logprobs": old[1:], "mask": mask[1:]}
+        got = LOSSES[name](**known, advantages=advantages[1:], config=config)[1]
+        assert got.tolist() == [[0, name == "clip", 1]], name
     config = make_config(loss="gmpo", clip_eps_low=0.2, clip_eps_high=0.2)
     known = {"logprobs": logprobs, "old_logprobs": old, "advantages": advantages * 0, "mask": mask}
     assert not gmpo_loss(**known, config=config)[1].any(), "without advantage no bound acts"
@@ -1725,6 +1732,8 @@ def test_an_unknown_name_is_refused(capsys):
         ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
         ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
+        ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
+        ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "cov_frac above 1"),
         ({"algorithm": "clip_cov", "cov_low": 6.0}, "cov_low above cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
@@ -1753,6 +1762,12 @@ def test_settings_that_contradict_each_other_are_refused(settings, said):
     with pytest.raises(UserError) as refused:
         check_config(Config(**{"algorithm": "grpo", **settings}))
     assert said in str(refused.value)
+
+
+def test_a_warm_up_of_the_critic_as_long_as_the_run_is_told(capsys):
+    for steps, told in ((4, False), (3, True), (2, True)):
+        check_config(Config(steps=steps, critic_warmup_steps=3))
+        assert (f"warning: got critic_warmup_steps 3 with steps {steps}" in capsys.readouterr().err) == told
 
 
 def test_k1_in_the_loss_is_warned_of(capsys):

@@ -678,6 +678,12 @@ def test_stages_are_parsed():
             grpo.parse_stages([wrong])
 
 
+def test_a_stage_has_the_weight_of_its_reward_unless_it_has_its_own():
+    config = grpo.Config(reward=["format_reward*0.5"], stages=["format:2", "format*3:2"])
+    _, stages = grpo.load_stages(config, [])
+    assert [stage.weights for stage in stages] == [{"format_reward": 0.5}, {"format_reward": 3.0}]
+
+
 # ------------------------------------------------------------------------------------------------ processes
 
 
@@ -728,6 +734,8 @@ BAD = {
     "optimizer unknown": (["--optim=adamm"], "TRL refuses these settings"),
     "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
+    "reward in no stage": (["--reward=format_reward", "--stages=correctness:2"], "which no stage of --stages names"),
+    "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "removed": (["--preset=QA_REWARDS"], "which was removed; try --reward MATH_REASONING_REWARDS"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),

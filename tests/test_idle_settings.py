@@ -32,6 +32,7 @@ CASES = {
     "bounds of no correction": ("ppo_train", "--mismatch_low=0.4", "mismatch_low 0.4", "--mismatch"),
     "nothing held out": ("ppo_train", f"--data={EVAL_DATA} --eval_every=5", "eval_every 5", "--eval_data"),
     "TRL's clip": ("grpo_train", "--epsilon_high=0.28", "epsilon_high 0.28", "--num_iterations"),
+    "steps beside stages": ("grpo_train", "--stages=format:3 --steps=2", "steps 2", "other --stages"),
     "TRL's dropout": ("grpo_train", "--lora_dropout=0.1", "lora_dropout 0.1", "--lora_rank"),
     "a divergence's clip": (
         "on_policy_distillation",

@@ -50,6 +50,9 @@ def test_what_cannot_be_such_a_log_is_refused(tmp_path):
     for text in ("reward", "=reward/mean", "reward="):
         with pytest.raises(UserError, match="expected NAME=METRIC"):
             metric_names(text)
+    for text in ("a=reward/mean,a=policy/loss", "step=reward/mean"):  # one of two would be lost
+        with pytest.raises(UserError, match="expected each name once, and no 'step'"):
+            metric_names(text)
     with pytest.raises(UserError, match="try --metrics_file FILE"):
         RunLog(Config(output_dir=str(tmp_path), metric_names="reward=reward/mean"), -1, 3, report_to=[])
     for line, resume in (('{"prompt": "1+1="}\n', True), ('{"step": 1, "loss": 0.5}\n', False)):
@@ -59,6 +62,6 @@ def test_what_cannot_be_such_a_log_is_refused(tmp_path):
         assert (tmp_path / "mine.jsonl").read_text() == line
     with pytest.raises(UserError, match=r"\(Is a directory\); expected a file"):
         RunLog(Config(output_dir=str(tmp_path), metrics_file=str(tmp_path)), -1, 3, report_to=[])
-    own = str(tmp_path / "metrics.jsonl")
-    with pytest.raises(UserError, match="the run's own log; expected another file"):
-        RunLog(Config(output_dir=str(tmp_path), metrics_file=own), -1, 3, report_to=[])
+    for name in ("metrics.jsonl", "samples.jsonl", "config.json", "summary.json"):
+        with pytest.raises(UserError, match="a file of the run itself; expected another"):
+            RunLog(Config(output_dir=str(tmp_path), metrics_file=str(tmp_path / name)), -1, 3, report_to=[])

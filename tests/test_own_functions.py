@@ -69,6 +69,14 @@ def lost(logprobs):
     return logprobs.detach()
 
 
+def zeroes(mask, **others):
+    rewards, old = others.get("rewards"), others.get("old_logprobs")
+    result = rewards + 1 if old is None else others["logprobs"] * 2
+    for x in (mask, rewards if old is None else old):
+        x.zero_()
+    return result
+
+
 def placed(scores, /):
     return scores
 
@@ -156,6 +164,16 @@ def test_what_they_are_given_and_give(idea):
     assert torch.allclose(loss, -ratio) and clipped.sum() == 0 and not clipped.requires_grad
     loss, clipped = called("loss", "plain")
     assert loss.requires_grad and clipped.shape == loss.shape and not clipped.any()
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_what_one_changes_in_place_stays_as_it_was(idea, kind):
+    """The trainer weighs the result by the mask, and measures the ratio, after the call."""
+    known = {key: value for key, value in given().items() if key in KNOWN[kind]}
+    known |= {"rewards": torch.ones(4, 5)} if kind == "advantage" else {}
+    before = {key: value.clone() for key, value in known.items() if key != "config"}
+    of(kind, "zeroes")(**known)
+    assert all(torch.equal(known[key], value) for key, value in before.items())
 
 
 def test_they_are_entered_by_their_spec(idea):

@@ -866,6 +866,21 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_another_run_writes_to_is_refused(ours, data, tmp_path):
+    """As where a cluster starts a job again, with --resume, before the first one has ended."""
+    (tmp_path / "run").mkdir()
+    holds = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
+    other = [sys.executable, "-c", f"{holds}; sys.stdin.read()", str(tmp_path / "run/.lock")]
+    flags = [*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--steps=1"]
+    with subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        code, _, error = ours(*flags)
+        process.stdin.close()
+    assert code == 2 and "(another run is writing to it)" in error
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    assert ours(*flags)[0] == 0
+
+
 def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
     (tmp_path / "samples.jsonl").write_text('{"step": 3, "mine": 1}\n')
     code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path}", "--steps=1")

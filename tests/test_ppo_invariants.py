@@ -329,6 +329,28 @@ def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
     assert max(relative(a, b) for a, b in zip(got, expected, strict=True)) < 1e-5
 
 
+def test_the_kl_of_an_update_is_that_of_the_completions_that_train(ppo, setup):
+    """By Hugging Face's logits: per token and per completion, without those that `mask_truncated` leaves out."""
+    config, models = setup(algorithm="grpo", kl_coef=0.1, kl_estimator="k2", ppo_epochs=1, mask_truncated=True)
+    with torch.no_grad():
+        models.policy.get_output_embeddings().weight.mul_(1.1)  # off the reference
+    samples, sums = made_up_samples(ppo, models.tokenizer), []
+    for sample in [sample for sample in samples if sample["finished"]]:
+        ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"])
+        with torch.no_grad():
+            rows = [
+                network(ids).logits[0, start - 1 : -1].log_softmax(-1) for network in (models.policy, models.reference)
+            ]
+        own, theirs = (row.gather(1, ids[0, start:, None]) for row in rows)
+        sums.append((len(own), ((own - theirs) ** 2 / 2).sum().item()))
+    assert 0 < len(sums) < len(samples)
+    tokens, total = map(sum, zip(*sums, strict=True))
+    batch, scaler = ppo.make_experience(config, models, samples, 0.1), torch.amp.GradScaler("cpu", enabled=False)
+    got = ppo.accumulate_gradients(config, models, batch, np.arange(len(samples)), scaler)
+    assert got["kl/ref"].item() == pytest.approx(total / tokens, rel=1e-4)
+    assert got["kl/ref_completion"].item() == pytest.approx(total / len(sums), rel=1e-4)
+
+
 def test_score_penalty_and_kl_reach_the_rewards(ppo, setup):
     config, models = setup(missing_eos_penalty=0.5, kl_coef=0.1)
     with torch.no_grad():

@@ -278,7 +278,7 @@ def policy_loss_oracle(logprob, old, advantage, low, high, dual):
     clipped = advantage * limited < advantage * ratio
     gradient = -advantage * slope if not clipped else 0.0
     if dual and advantage < 0 and surrogate < dual * advantage:
-        surrogate, gradient = dual * advantage, 0.0
+        surrogate, gradient, clipped = dual * advantage, 0.0, True
     return -surrogate, ratio, float(clipped), gradient
 
 

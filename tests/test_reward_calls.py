@@ -6,12 +6,14 @@ import threading
 import types
 
 import httpx
+import numpy as np
 import pytest
+import torch
 from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model
 
 from parts.foundation.messages import RewardError, UserError
 from parts.rewards.reward_forms import load_rewards
-from parts.rewards.rewards import Reward, is_passing
+from parts.rewards.rewards import Reward, checked_scores, is_passing
 from parts.rewards.user_code import visible_text
 
 # Reward, as in four scripts; what TRL calls; the process of the preflight
@@ -536,3 +538,12 @@ def test_weights_that_do_not_fit_are_told(spec, told, lists):
     with pytest.raises(UserError) as caught:
         load_rewards(f"{lists}:{spec}")
     assert told.format(file=lists) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), np.ones(2), {"score": 1.0}, "1.0" * 10**5, 10**4000], ids=type)
+def test_what_is_no_number_is_told_briefly(value):
+    with pytest.raises(
+        RewardError, match=r"reward f, row 1, completion '2': got .*; expected a finite number"
+    ) as caught:
+        checked_scores("f", [torch.tensor([0.5]), value], ["1", "2"])
+    assert len(str(caught.value)) < 400

@@ -34,6 +34,8 @@ EMPTY = {"rollout__length_mean": 1.0, "rollout__truncated_frac": 0.0}
         ),
         (log(STEADY, kl__ref=[0.0, 0.1, 3.0, 4000.0, 5000.0, 4500.0]), {}, ["the KL to the reference is 4500 nats"]),
         (log(STEADY, **EMPTY), {}, ["the policy says nothing"]),
+        (log(STEADY, optim__updates=0.0), {}, ["no update was applied"]),
+        (log(STEADY, optim__updates=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}, []),
         (log(STEADY, rollout__length_mean=64.0, rollout__truncated_frac=1.0), {}, ["nearly every completion is cut"]),
         (
             log([0.5]),

@@ -1,7 +1,13 @@
 """Intervals, paired tests, pass@k."""
 
 import math
+import statistics
 from dataclasses import dataclass
+
+from parts.data.held_out import overlap_metric
+from parts.environments.play import play_metrics
+from parts.rewards.rewards import known_scores
+from parts.running.progress import reward_means
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -29,6 +35,18 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     right = sum(value is not None and value >= 1.0 for value in values)
     low, high = wilson_interval(right, len(samples))
     return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
+
+
+def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) -> dict[str, float]:
+    """Metrics eval/…: mean of each reward and of the score, accuracy, length, rows; of conversations turns, calls."""
+    figures = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
+    if scores := known_scores(samples):
+        figures["eval/score"] = statistics.fmean(scores)
+    figures |= {"eval/length_mean": statistics.fmean(lengths), "eval/rows": len(samples)} | overlap_metric(rows)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        figures |= {"eval/turns_mean": played["rollout/turns_mean"], "eval/calls_mean": played["tool/calls_mean"]}
+    return figures
 
 
 def mcnemar_exact(better: int, worse: int) -> float:

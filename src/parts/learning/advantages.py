@@ -163,8 +163,11 @@ def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, *
 
 
 def remax_advantages(rewards, baselines, mask, **_):
-    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
-    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
+    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505).
+
+    Advantages are 0 where no reward applies to that completion, so that its score is NaN.
+    """
+    return (discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask).nan_to_num(0.0)
 
 
 def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):

@@ -71,7 +71,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
 
     Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+        (loss, ratio, clipped), where clipped is 1 where a clip changed the loss. The log-ratio is bounded to +-20.
     """
     ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
@@ -79,7 +79,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     loss = torch.maximum(plain, bounded)
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
+    return loss, ratio, (loss != plain).float()
 
 
 def value_loss(values, old_values, returns, value_clip: float):
@@ -147,9 +147,8 @@ def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
 def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
     """-sg(min(ratio, cap)) A log pi where the update may go on in A's direction, else 0; cap = dual_clip (0: none)."""
     ratio = likelihood_ratio(logprobs, old_logprobs).detach()
-    weight = ratio.clamp(max=config.dual_clip or math.inf)
-    valid = torch.where(advantages > 0, valid_up, valid_down).float()
-    return -weight * advantages * logprobs * valid, 1 - valid
+    weight = ratio.clamp(max=config.dual_clip or math.inf) * torch.where(advantages > 0, valid_up, valid_down)
+    return -weight * advantages * logprobs, (weight != ratio).float()
 
 
 def dppo_tv_loss(logprobs, old_logprobs, advantages, config, **_):

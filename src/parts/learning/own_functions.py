@@ -50,9 +50,10 @@ class OwnFunction:
         self.names = [name for name in known if whole or name in {p.name for p in parameters}]
 
     def __call__(self, **known):
-        """The result of the function."""
+        """The result of the function, which gets copies: what it changes in place is read again afterwards."""
+        own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names}
         try:
-            result = self.function(**{name: known[name] for name in self.names})
+            result = self.function(**own)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)

@@ -83,6 +83,7 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
@@ -99,6 +100,10 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
+    if (warmup := config.critic_warmup_steps) >= config.steps:
+        say(
+            f"warning: got critic_warmup_steps {warmup} with steps {config.steps}: the policy does not train; try fewer"
+        )
     say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
     part = math.lcm(config.minibatches * world, config.group_size)
     need(

@@ -206,6 +206,10 @@ def known_scores(samples: list[dict]) -> list[float]:
     return [s["score"] for s in samples if is_scored(s)]
 
 
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
+
+
 @functools.cache
 def say_once(text: str) -> None:
     """`say` a text the first time."""
@@ -279,7 +283,7 @@ class Reward:
         self.slow = False  # whether functions took long beside sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+            while name in {*self.functions, *TAKEN}:
                 name += "_2"
             self.functions[name], self.weights[name] = as_reward(function), weight
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import json
 import os
 import re
@@ -103,15 +105,22 @@ def check_folder(config: BaseConfig) -> bool:
     return True
 
 
+LOCKS = []  # open files, whose locks the system keeps as long as this process lives
+
+
 def make_folder(config: BaseConfig) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
+    """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-        if not os.access(config.output_dir, os.W_OK):
-            raise PermissionError("it is read-only")
+        if world()[0] == 0:
+            LOCKS.append(Path(config.output_dir, ".lock").open("a"))
+            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        got = f"got output_dir {config.output_dir!r} ({error})"
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):  # a file system without locks
+            return
+        taken = isinstance(error, BlockingIOError)
+        got = f"got output_dir {config.output_dir!r} ({'another run is writing to it' if taken else error})"
         raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 

@@ -32,7 +32,7 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.rewards.rewards import known_scores
 from parts.running.checkpoints import TrainState, export, save_checkpoint
-from parts.running.output_folder import make_folder, write_settings, write_text
+from parts.running.output_folder import WRITTEN, make_folder, write_settings, write_text
 from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
 from parts.running.run_check import check_stop_when, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
@@ -88,6 +88,8 @@ def metric_names(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
     fine = all(own and equals and ours for own, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
     return {own: ours for own, _, ours in pairs}
 
 
@@ -98,8 +100,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
-        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
+        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()

@@ -35,6 +35,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
             faults.append(
                 f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
             )
+    updates = [row["optim/updates"] for row in rows if "optim/updates" in row]
+    if updates and not any(updates):
+        faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(

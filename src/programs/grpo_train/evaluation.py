@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable
 from unittest import mock
 
-from parts.data.held_out import overlap_metric
 from parts.environments.conversations import Conversation
 from parts.environments.environments import Environments
 from parts.environments.play import play, play_metrics
@@ -17,10 +16,9 @@ from parts.environments.play_setup import (
     pays,
     pieces,
 )
-from parts.evaluating.paired_tests import accuracy_figures
+from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import gather_rows, world
-from parts.rewards.rewards import known_scores
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
@@ -180,17 +178,5 @@ def evaluate(
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
-    samples, metrics = gather_rows(samples, failure), {}
-    for name in goal.weights:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    metrics |= accuracy_figures(samples)
-    if scores := known_scores(samples):
-        metrics["eval/score"] = statistics.fmean(scores)
-    metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
-    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
-    if setup:
-        played = conversation_metrics([s["talk"] for s in samples])
-        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
-        metrics["eval/calls_mean"] = played["tool/calls_mean"]
-    return metrics, samples
+    samples = gather_rows(samples, failure)
+    return held_out_figures(samples, [s["length"] for s in samples], rows), samples

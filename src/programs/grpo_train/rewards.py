@@ -11,6 +11,7 @@ from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards
 from parts.rewards.rewards import (
+    TAKEN,
     CallFailed,
     CallLimits,
     blamed_row,
@@ -31,9 +32,6 @@ class Stage:
 
     weights: dict[str, float]  # by name of the function
     steps: int
-
-
-TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # keys of other metrics
 
 
 def environment_score(rows: list[dict]) -> list[float | None]:
@@ -175,11 +173,11 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 def stage_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
-    given = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    given = {spec.partition("*")[0].rpartition(":")[2]: spec for spec in config.reward}
     library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
     names = (word, f"{word}_reward")
     target = next((known[one] for known in (given, library) for one in names if one in known), word)
-    return load_rewards(target + star + weight)
+    return load_rewards(target.partition("*")[0] + star + weight if star else target)
 
 
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
@@ -205,6 +203,9 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
+    for spec in config.reward:
+        used = any(id(function) in scorer.names for function, _ in load_rewards(spec))
+        need(used, f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without")
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:

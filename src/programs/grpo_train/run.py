@@ -115,6 +115,8 @@ def prepare_run(config: Config) -> Prepared:
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
+        if "steps" in config.given and config.steps != resolved.steps:
+            say(f"note: steps {config.steps}: without effect, as the stages have {resolved.steps}; try other --stages")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for

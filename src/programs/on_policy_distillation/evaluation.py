@@ -3,14 +3,13 @@
 import dataclasses
 
 from parts.data.held_out import overlap_metric
-from parts.evaluating.paired_tests import Values, accuracy_figures, summarize
+from parts.evaluating.paired_tests import Values, held_out_figures, summarize
 from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
-from parts.rewards.rewards import Reward, known_scores
-from parts.running.progress import reward_means
+from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures, widened
 from programs.on_policy_distillation.settings import Config
@@ -91,10 +90,6 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
     metrics, samples = held_out_gap(config, models, engine, silent, rows)
     if reward.functions:
         samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
-        metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-        metrics |= accuracy_figures(samples)
-        if scores := known_scores(samples):
-            metrics["eval/score"] = sum(scores) / len(scores)
-        metrics["eval/rows"] = len(samples)
+        metrics |= held_out_figures(samples, [len(s["response_ids"]) for s in samples], rows)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]

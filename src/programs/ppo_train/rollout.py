@@ -6,19 +6,18 @@ import statistics
 import time
 from collections.abc import Callable
 
-from parts.data.held_out import overlap_metric
 from parts.environments.conversations import Conversation
 from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
-from parts.evaluating.paired_tests import accuracy_figures
+from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.processes import np
 from parts.learning.advantages import equal_groups, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
-from parts.rewards.rewards import Reward, known_scores
+from parts.rewards.rewards import Reward, is_scored
 from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
-from parts.running.progress import reward_means, rollout_metrics
+from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
@@ -134,7 +133,8 @@ class Sampler:
         if estimator(config).greedy:
             greedy = self.sample(*given, picked, None, timer)
             for i, one in enumerate(samples):
-                one["baseline"] = shaped_score(config, greedy[i // size])
+                other = greedy[i // size]
+                one["baseline"] = shaped_score(config, other) if is_scored(other) else math.nan
         for i, one in enumerate(samples):
             one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
         return samples
@@ -204,13 +204,4 @@ def evaluate(
     `sample` takes the place of `collect`.
     """
     samples = sample(config, models, engine, reward, rows, None, {})
-    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
-    if scores := known_scores(samples):
-        metrics["eval/score"] = sum(scores) / len(scores)
-    metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
-    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
-    if "talk" in samples[0]:
-        played = play_metrics([s["talk"] for s in samples])
-        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
-        metrics["eval/calls_mean"] = played["tool/calls_mean"]
-    return metrics, samples
+    return held_out_figures(samples, sampled_lengths(samples), rows), samples

@@ -72,15 +72,9 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
             made[name][piece_rows, columns] = x
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
     if "old_logprobs" in made:
-        batch["old_logprobs"] = of_rows_run(batch["old_logprobs"], batch["rollout_logprobs"], rows)
+        others = [row for row in range(len(samples)) if row not in rows]  # not run: they show no gap to the sampler
+        batch["old_logprobs"][others] = batch["rollout_logprobs"][others]
     return batch | agreed_advantages(config, batch, samples, kl_coef) if advantages_need_networks else batch
-
-
-def of_rows_run(old_logprobs, rollout_logprobs, rows: list[int]):
-    """Old log-probs [B, T] of the rows that were run, the sampler's of the others, which then show no gap to it."""
-    merged = rollout_logprobs.clone()
-    merged[rows] = old_logprobs[rows]
-    return merged
 
 
 def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
@@ -142,7 +136,7 @@ def accumulate_gradients(
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
-            loss = policy_share(config, models, piece, hidden, (tokens, sequences, trained), statistics)
+            loss = policy_share(config, models, piece, hidden, (tokens, sequences, trained, len(rows)), statistics)
             if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
                 loss = 0.0
@@ -169,9 +163,9 @@ def declared(config: Config, models: Models, train_policy: bool) -> dict[str, st
 def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple, statistics: Statistics):
     """A micro-batch's share of the policy's loss, with its graph, of the states [B, T, H] that predict each token.
 
-    `whole` are tokens, sequences, and tokens of contributing rows of the whole minibatch.
+    `whole` are tokens and sequences of the whole minibatch, and those of its contributing rows.
     """
-    tokens, sequences, trained = whole
+    tokens, sequences, trained, contributing_rows = whole
     mask = piece["loss_mask"]
     weights = token_weights(mask, config, tokens, sequences)
     logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
@@ -181,6 +175,6 @@ def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tup
     kl = measured.pop("kl/ref", None)
     if "kl/ref" in statistics.values and kl is not None:
         measured["kl/ref"] = kl
-        statistics.add({"kl/ref_completion": (kl * mask).sum() / sequences})
+        statistics.add({"kl/ref_completion": (kl * mask).sum() / contributing_rows})
     statistics.add_means(measured | {"policy/entropy": entropy.detach()}, mask, trained)
     return ((per_token - config.entropy_coef * entropy) * weights).sum()
