@@ -52,6 +52,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     try:
         choice = answer["choices"][0]
         text = (choice["message"]["content"] if chat else choice["text"]) or ""
+        text = text if isinstance(text, str) else "".join(part["text"] for part in text)
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
