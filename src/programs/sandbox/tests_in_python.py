@@ -237,13 +237,19 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
     return ""
 
 
-def full_names(tests: ast.AST) -> set:
-    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
-    full = {"open": "open"}
-    for part in (part for part in ast.walk(tests) if isinstance(part, ast.Import | ast.ImportFrom)):
+def imported_names(nodes) -> dict[str, str]:
+    """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
+    found = {}
+    for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
         for alias in part.names:
             head, dot, _ = (alias.asname or alias.name).partition(".")
-            full[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+            found[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+    return found
+
+
+def full_names(tests: ast.AST) -> set:
+    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
+    full = {"open": "open", **imported_names(ast.walk(tests))}
     texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
     return {full[head] + dot + rest for head, dot, rest in (text.partition(".") for text in texts) if head in full}
 
@@ -251,14 +257,8 @@ def full_names(tests: ast.AST) -> set:
 def missing_module(tests: ast.AST) -> str:
     """A module that the tests import, outside of `try`, and that is not installed; "" for none."""
     tried = {id(part) for node in ast.walk(tests) if isinstance(node, ast.Try) for part in ast.walk(node)}
-    names = set()
-    for part in (part for part in ast.walk(tests) if id(part) not in tried):
-        if isinstance(part, ast.Import):
-            names |= {alias.name for alias in part.names}
-        elif isinstance(part, ast.ImportFrom) and part.module and not part.level:
-            names.add(part.module)
-    tops = sorted({name.partition(".")[0] for name in names})
-    return next((name for name in tops if not importlib.util.find_spec(name)), "")
+    names = imported_names(part for part in ast.walk(tests) if id(part) not in tried).values()
+    return next((top for name in names if not importlib.util.find_spec(top := name.partition(".")[0])), "")
 
 
 def caught_names(tests: ast.AST) -> set:
