@@ -917,6 +917,9 @@ PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_va
         ),
         ("def f(x): return x", "import sys\nif f(1) != 2:\n    sys.exit(1)\nassert f(1) == 1", "failed", 0, 1),
         ("def f(x): return x", SKIP, "no_tests", 0, 0),
+        ("def f(x): return x", SKIP.replace("skip", "xfail") + TEST_CLASS, "ok", 1, 1),
+        ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed", 2, 3),
+        ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok", 1, 1),
         *(
             (f"def f(x): {do}", FAILS, *end)
             for do, end in (("raise ValueError", ("ok", 1, 1)), ("0", ("failed", 0, 1)))
