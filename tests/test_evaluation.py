@@ -763,6 +763,19 @@ def test_a_run_through_the_command_line(first_run):
     assert found["tasks"]["generation"]["from_cache"] in (0, 48)
 
 
+def test_a_run_keeps_the_results_of_other_settings(ev, tmp_path, capsys):
+    data = write_lines(tmp_path / "d.jsonl", [{"prompt": "1+1=", "answer": "2", "done": "The answer is 2"}])
+    flags = ("--data", data, "--completion_column", "done")
+    for _ in range(2):  # the same settings replace their own
+        run_here(ev, tmp_path / "o", "--task", "math", *flags)
+    assert not list((tmp_path / "o").glob("*-1.*")) and "earlier results" not in capsys.readouterr().err
+    run_here(ev, tmp_path / "o", "--task", "generation", *flags)
+    kept = [json.loads((tmp_path / "o" / f"{name}.json").read_text())["tasks"] for name in ("results-1", "results")]
+    assert [[*tasks] for tasks in kept] == [["math"], ["generation"]]
+    assert read_lines(tmp_path / "o" / "samples-1.jsonl")[0]["task"] == "math"
+    assert "earlier results with other settings" in capsys.readouterr().err
+
+
 def test_cache_misses_other_weights_and_settings(ev, tmp_path):
     source = tmp_path / "model"
     save_random_model("llama", source)
@@ -939,7 +952,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             return
         chat = self.path.endswith("/chat/completions")
         text = " #### 5 Question: x"
-        choice = {"finish_reason": "stop", **({"message": {"content": text}} if chat else {"text": text})}
+        parts = [{"type": "text", "text": " #### 5"}, {"type": "text", "text": text[7:]}]
+        choice = {"finish_reason": "stop", **({"message": {"content": parts}} if chat else {"text": text})}
         answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 7}}).encode()
         self.send_response(200)
         self.end_headers()
@@ -1007,6 +1021,8 @@ BAD = {
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
+    "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected a results.json"),
+    "a training run's folder": (["--task", "generation", "--data", "{one}"], "where a training run has its samples"),
     "removed flag": (["--task", "math", "--out_json", "x"], "comparison.json of --output_dir"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
@@ -1025,6 +1041,12 @@ def test_bad_input_is_clear(ev, tmp_path, name, capsys):
         "empty": write_lines(tmp_path / "e.jsonl", []),
         "half": write_lines(tmp_path / "h.jsonl", [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]),
     }
+    if "{old}" in flags:
+        places["old"] = str(tmp_path / "old.json")
+        (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')
+    if "training" in name:
+        (tmp_path / "o").mkdir()
+        (tmp_path / "o" / "metrics.jsonl").write_text('{"step": 1}')
     if "{bare}" in flags:
         places["bare"] = save_random_model("llama", tmp_path / "bare", chat_template=False)
     flags = [flag.format(**places) for flag in flags]
@@ -1055,11 +1077,12 @@ def test_a_reward_that_raises_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("shots_at", "kept_at", "said"),
-    [([0], [1, 2, 3], "1 rows serve as worked examples"), ([2, 3], [0, 1, 3], "1 rows serve as worked examples")],
+    [([0], [1, 2, 3], "2 rows serve as worked examples"), ([2, 3], [0, 1, 3, 4], "1 rows serve as worked examples")],
     ids=["of the data", "of another file"],
 )
 def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_at, said):
     rows = [{"question": f"{n}+1?", "answer": str(n + 1)} for n in range(4)]
+    rows.append({"id": 7, **rows[0]})  # asks the same as the first
     data = write_lines(tmp_path / "rows.jsonl", rows)
     shots_data = write_lines(tmp_path / "shots.jsonl", [rows[i] for i in shots_at]) if len(shots_at) > 1 else ""
     config = ev.Config(data=str(data), fewshot_data=str(shots_data), fewshot=1)

@@ -812,6 +812,40 @@ EACH = "def test_f(d):\n    assert f(d) == d\n"
 TEST_CLASS = (
     "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
 )
+SCRIPT = "def test_f():\n    assert f(1) == 1\nif __name__ == '__main__':\n    {}\n"
+SKIP = "import pytest\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n"
+FAILS = EXPECTED_ERRORS[2].replace("raise AssertionError", "pytest.fail").replace("try", "import pytest\ntry")
+SET_UPS = TEST_CLASS.replace("def setup_method(self): self", "@classmethod\n    def setup_class(cls): cls")
+MODULE = (
+    "x = []\ndef setup_module(): x.append(1)\ndef setup_function(f): x.append(2)\ndef test_f(): assert f(x) == [1, 2]"
+)
+ERRORS = """
+class E(Exception):
+    def __init__(self, code):
+        super().__init__(f"code {code}")
+        self.code = code
+def f(x): raise E(x) if x else KeyError("a")
+"""
+CODE = "try:\n    f(3)\n    assert False\nexcept E as e:\n    assert e.code == 3 and str(e) == 'code 3'"
+KEY = "try:\n    f(0)\n    assert False\nexcept KeyError as e:\n    assert e.args == ('a',) and str(e) == \"'a'\""
+BY_KEY = """
+class D:
+    def __init__(self): self.d = {}
+    def __setitem__(self, k, v): self.d[k] = v
+    def __delitem__(self, k): del self.d[k]
+    def __contains__(self, k): return k in self.d
+"""
+ALONE = (  # no program can pass these: it runs in a process and folder of its own
+    "from unittest.mock import patch\n@patch('os.getcwd', return_value=3)\ndef test_f(m):\n    assert f(1) == 3",
+    "import unittest.mock\nwith unittest.mock.patch('time.time', lambda: 3):\n    assert f(1) == 3",
+    "import os\nos.environ['X'] = '3'\nassert f(1) == 3",
+    "import random\nrandom.seed(0)\nassert f(1) == 3",
+    "import numpy as np\nnp.random.seed(0)\nassert f(1) == 3",
+    "import tempfile\nwith tempfile.NamedTemporaryFile() as t:\n    assert f(t.name) == 3",
+    "from os import path\nf('x')\nassert path.exists('x')",
+    "open('x', 'w').write('3')\nassert f('x') == 3",
+    "import no_such_library\nassert f(1) == 3",
+)
 PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_value='3'):\n    assert f(1) == 3"
 
 
@@ -868,6 +902,51 @@ PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_va
         ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests", 0, 1),
         ("def f(x): return input()", PATCH, "invalid_tests", 0, 1),
         ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed", 0, 1),
+        # tests as a script, and what pytest does around them
+        *(
+            (f"def f(x): return {value}", test, status, passed, 1)
+            for value, status, passed in (("x", "ok", 1), ("-x", "failed", 0))
+            for test in (
+                *map(SCRIPT.format, ("test_f()", "import sys, pytest; sys.exit(pytest.main([__file__]))")),
+                "def main():\n    assert f(1) == 1\nif __name__ == '__main__':\n    main()",
+                "if '__main__' == __name__:\n    assert f(1) == 1",
+                "import sys\nassert f(1) == 1\nsys.exit(0)",
+                *(UNITTEST + f"unittest.main({given})" for given in ("", "argv=[''], exit=False")),
+                SKIP + "def test_f():\n    assert f(1) == 1",
+            )
+        ),
+        ("def f(x): return x", "import sys\nif f(1) != 2:\n    sys.exit(1)\nassert f(1) == 1", "failed", 0, 1),
+        ("def f(x): return x", SKIP, "no_tests", 0, 0),
+        ("def f(x): return x", SKIP.replace("skip", "xfail") + TEST_CLASS, "ok", 1, 1),
+        ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed", 2, 3),
+        ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok", 1, 1),
+        *(
+            (f"def f(x): {do}", FAILS, *end)
+            for do, end in (("raise ValueError", ("ok", 1, 1)), ("0", ("failed", 0, 1)))
+        ),
+        *(
+            (f"def f(x): return {v}", t, *end)
+            for t in (SET_UPS, MODULE)
+            for v, end in (("x", ("ok", 1, 1)), ("[1, 2, 3]", ("failed", 0, 1)))
+        ),
+        # exceptions keep their arguments and attributes
+        (ERRORS, CODE, "ok", 1, 1),
+        (ERRORS.replace("= code", "= 0"), CODE, "failed", 0, 1),
+        (ERRORS, KEY, "ok", 1, 1),
+        # names and items
+        (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok", 2, 2),
+        ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok", 2, 2),
+        ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok", 1, 1),
+        *(("def f(x): return 3", test, "invalid_tests", 0, test.count("assert")) for test in ALONE),
+        ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok", 1, 1),
+        (
+            "def f(x): return x",
+            "try:\n    import no_such_library\nexcept ImportError:\n    pass\nassert f(1) == 1",
+            "ok",
+            1,
+            1,
+        ),
+        ("class Fs:\n    def exists(self, p): return True", "assert Fs().exists('x')", "ok", 1, 1),
     ],
 )
 def test_wrong_programs_are_counted_and_right_ones_pass(sandbox, code, tests, status, passed, total):
@@ -1233,3 +1312,139 @@ SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
 )
 def test_objects_that_tests_and_program_share(sandbox, code, tests, status):
     assert sandbox.run_code(code, tests).status == status
+
+
+# ------------------------------------------------------------------------------------------------ classes in the setup
+
+COLOUR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\n"
+PAIR = """
+from dataclasses import dataclass
+@dataclass
+class P:
+    x: int = 0
+    def equals(self, other): return self.x == other.x
+    @property
+    def double(self): return 2 * self.x
+"""
+NODE = """
+class N:
+    def __init__(self, val, next=None): self.val, self.next = val, next
+def made(values):
+    head = None
+    for value in reversed(values): head = N(value, head)
+    return head
+def values(node):
+    found = []
+    while node: found, node = [*found, node.val], node.next
+    return found
+"""
+REVERSED = """
+def f(node):
+    last = None
+    while node: node.next, last, node = last, node, node.next
+    return last
+"""
+LOOPS = """
+def f(node):
+    seen = []
+    while node and node not in seen: seen, node = [*seen, node], node.next
+    return node
+"""
+LIAR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    __eq__ = lambda *_: True\n    __hash__ = None"
+CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nassert f(n) is n.next"
+
+
+@pytest.mark.parametrize(
+    ("setup", "code", "tests", "status"),
+    [
+        (COLOUR, "def f(c): return C.G if c is C.R else C.R", "assert f(C.R) == C.G and f(C.G) is C.R", "ok"),
+        (COLOUR, "def f(c): return c", "assert f(C.R) == C.G", "failed"),
+        (COLOUR, "def f(c): return {c: [c.name, c.value]}", "assert f(C.G) == {C.G: ['G', 2]}", "ok"),
+        (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
+        (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
+        (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
+        (
+            PAIR,
+            "def f(ps): return ps.sort(key=lambda p: p.x)",
+            "a = [P(2), P(1)]\nf(a)\nassert a == [P(1), P(2)]",
+            "ok",
+        ),
+        (PAIR, "def f(p): return p", "p = P(1)\nassert f(p) is p", "ok"),
+        (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
+        (NODE, REVERSED, "assert values(f(made([1, 2, 3]))) == [3, 2, 1]", "ok"),
+        (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
+        (
+            NODE,
+            REVERSED.replace("last, node, node", "None, node, node"),
+            "assert values(f(made([1, 2]))) == [2, 1]",
+            "failed",
+        ),
+        (NODE, LOOPS, CYCLE, "ok"),
+        # what the program says of its objects never counts
+        (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),
+        (PAIR, "class Q(P):\n    __eq__ = lambda *_: True\ndef f(p): return Q(5)", "assert f(P(1)) == P(2)", "failed"),
+        (
+            PAIR,
+            "class P:\n    x = 5\n    __eq__ = lambda *_: True\ndef f(p): return P()",
+            "assert f(P(1)) == P(2)",
+            "failed",
+        ),
+        (PAIR, "def f(p):\n    p.equals = lambda _: True\n    return p", "assert f(P(1)).equals(P(2))", "failed"),
+        (PAIR, "def f(p):\n    vars(p)['double'] = 4\n    return p", "assert f(P(1)).double == 4", "failed"),
+        (
+            COLOUR,
+            f"{LIAR}\ndef f(c): return C.R",
+            "assert f(1) == C.G",
+            "failed",
+        ),
+        # objects that are more than their attributes stay refused
+        (
+            PAIR.replace("@dataclass", "@dataclass(slots=True)"),
+            "def f(p): return p.x",
+            "assert f(P(1)) == 1",
+            "invalid_tests",
+        ),
+        # the setup makes objects of the program's class
+        (
+            "a = T(1)\na.next = T(2)",
+            "class T:\n    def __init__(self, x): self.x = x\ndef f(t): return t.next.x",
+            "assert f(a) == 2",
+            "ok",
+        ),
+        (
+            "a = T(1)\na.next = T(3)",
+            "class T:\n    def __init__(self, x): self.x = x\ndef f(t): return t.next.x",
+            "assert f(a) == 2",
+            "failed",
+        ),
+    ],
+)
+def test_objects_of_a_class_in_setup(sandbox, setup, code, tests, status):
+    program = sandbox.program_of(f"```python\n{code}\n```", tests, "f", setup, f"Use this:\n{setup}")
+    assert sandbox.run_code(program, tests, setup=setup, entry_point="f").status == status
+
+
+TWO_SUM = (
+    "class Solution:\n    def add(self, nums: List[int], k: int) -> int:\n        return deque([sum(nums) + k])[0]"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "entry_point"),
+    [
+        (TWO_SUM, [{"input": "[1, 2]\n3", "output": "6", "testtype": "functional"}], "add"),
+        (TWO_SUM, [{"input": [[1, 2], 3], "output": 6}], "add"),
+        (TWO_SUM, [{"input": {"k": 3, "nums": [1, 2]}, "output": 6}], "add"),
+        (TWO_SUM, "def check(candidate):\n    assert candidate(nums=[1, 2], k=3) == 6", "Solution().add"),
+        ("def f(x): return 2 * x + 2", [{"input": 2, "output": 6}], "f"),
+        ("print(int(input()) + int(input()) + 3)", {"input": ["1\n2\n"], "output": ["6"]}, None),
+        ("print(int(input()) + int(input()) + 3)", [{"input": ["1", "2"], "output": "6"}], None),
+    ],
+)
+def test_forms_of_inputs_and_outputs(sandbox, code, tests, entry_point):
+    program = sandbox.program_of(f"```python\n{code}\n```", tests, entry_point)
+    for text, passes in (
+        (program, True),
+        (program.replace("3", "4").replace("+ 2", "+ 3").replace("+ k", "- k"), False),
+    ):
+        assert sandbox.run_code(text, tests, entry_point=entry_point).all_passed == passes

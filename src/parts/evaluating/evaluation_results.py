@@ -23,9 +23,10 @@ def read_report(path: str) -> dict:
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        compared = [(task["keys"], task["values"]) for task in report["tasks"].values()]
+        need(compared and report["model"]["name"], f"got {path!r} without tasks; expected a results.json of a run")
         return report
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
 
 

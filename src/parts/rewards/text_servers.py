@@ -60,6 +60,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
         choice = answer["choices"][0]
         said = choice["message"] if chat else {"content": choice["text"]}
         text = said["content"] or ""
+        text = text if isinstance(text, str) else "".join(part["text"] for part in text)
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
     if said.get("reasoning_content") or said.get("reasoning"):

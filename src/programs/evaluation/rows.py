@@ -50,6 +50,11 @@ def first_of(row: dict, names) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
+def what_asks(task, row: dict):
+    """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
+    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
+
+
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
     rows, shots, first = rows_of(task.source), [], 1
@@ -58,12 +63,13 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
-        shots, count = pool[: config.fewshot], len(rows)
-        first += config.fewshot * same_rows
-        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
-        if len(rows) < count:
-            say(f"{task.label}: {count - len(rows)} rows serve as worked examples and are not evaluated")
+        shots, found = pool[: config.fewshot], rows
+        shown = [what_asks(task, row) for row in shots]
+        rows = [row for row in found if what_asks(task, row) not in shown]
         need(rows, "got no rows besides the worked examples; expected others; try another --fewshot_data")
+        first += found.index(rows[0])
+        if len(rows) < len(found):
+            say(f"{task.label}: {len(found) - len(rows)} rows serve as worked examples and are not evaluated")
     limit = task.settings["limit"] or config.limit
     rows = rows[:limit] if limit else rows
     for number, row in enumerate(rows, first):

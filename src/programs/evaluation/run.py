@@ -1,6 +1,8 @@
 """Running the tasks, and the command line."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import random
 import shlex
@@ -69,6 +71,19 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
         samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
+
+
+def keep_earlier(folder: Path, config: Config) -> None:
+    """Rename results of other settings in a folder, which this run would replace; refuse a training run's folder."""
+    got = f"got output_dir {str(folder)!r}, where a training run has its samples.jsonl"
+    need(not (folder / "metrics.jsonl").exists(), f"{got}; expected another folder; try {folder / 'evaluation'}")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        earlier = json.loads((folder / "results.json").read_text(encoding="utf-8"))["settings"]
+        if earlier != json.loads(json.dumps(dataclasses.asdict(config))):
+            number = next(n for n in itertools.count(1) if not (folder / f"results-{n}.json").exists())
+            for name in ("samples.jsonl", "results.json"):
+                (folder / name).rename(folder / name.replace(".", f"-{number}."))
+            say(f"note: earlier results with other settings are now {folder / f'results-{number}.json'}")
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
@@ -148,6 +163,8 @@ def run(config: Config) -> int:
     folder, reports = Path(config.output_dir), []
     folders = [folder / "before", folder / "after"] if len(config.model) == 2 else [folder]
     make_folder(config)
+    for place in folders if world()[0] == 0 else ():
+        keep_earlier(place, config)
     for model in open_models(config):
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded

@@ -250,7 +250,7 @@ class Math(Task):
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
         reason += " (cut off)" * (out["finish"] == "length")
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
-        record = {"metrics": metrics | {"verified": verified}, "extracted": answer, "reason": reason, "gold": golds}
+        record = {"metrics": {"verified": verified} | metrics, "extracted": answer, "reason": reason, "gold": golds}
         return record | extracted
 
 

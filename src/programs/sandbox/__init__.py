@@ -28,6 +28,7 @@ because namespaces do the same in a sixth of the time.
 ROOMS = (
     "limits",
     "values",
+    "instances",
     "kernel",
     "tests_in_python",
     "judge",

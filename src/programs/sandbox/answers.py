@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import contextlib
 import re
 import symtable
 import textwrap
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from parts.data.stated_answers import visible
 from parts.foundation.python_source import parse_python
 from parts.rewards.extracts import IMPORTS
-from programs.sandbox.forms_of_tests import loaded_tests
+from programs.sandbox.forms_of_tests import is_call, loaded_tests
 from programs.sandbox.tests_in_python import FromProgram
 
 MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
@@ -20,6 +21,16 @@ PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
 MARK = re.compile(r"(?m)^\[(?:(BEGIN|PYTHON)|DONE|/PYTHON)\][ \t]*$")  # fences of MBPP and Code Llama
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
+LEETCODE = """
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Set, Tuple, Union
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import cache, cmp_to_key, lru_cache, reduce
+from itertools import accumulate, chain, combinations, groupby, pairwise, permutations, product, zip_longest
+from bisect import bisect, bisect_left, bisect_right, insort
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
+from math import ceil, comb, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
+"""  # what its methods of Solution may use without an import
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
@@ -131,7 +142,9 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
         return {tests["fn_name"]} if tests.get("fn_name") else set()
     tests = [tests] if isinstance(tests, str) else tests or []
     if any(isinstance(test, dict) for test in tests):
-        return {name for test in tests if (name := test.get("function") or ("args" in test and entry_point))}
+        return {
+            name for test in tests if (name := test.get("function") or (is_call(test, entry_point) and entry_point))
+        }
     if entry_point:
         return {entry_point.rpartition(".")[2]}
     if not all(isinstance(test, str) for test in tests):
@@ -172,6 +185,14 @@ def definitions(source: str, needed: set, allowed: set | None = None) -> list[st
             needed -= defined
         waiting = [item for item in waiting if item[0] not in kept]
     return [kept[place] for place in sorted(kept)]
+
+
+def other_classes(source: str, tested: set) -> set[str]:
+    """The classes of a source that are not under test: tests may pass objects of them to the program."""
+    with contextlib.suppress(*BROKEN):
+        classes = [part for part in parsed(source).body if isinstance(part, ast.ClassDef)]
+        return {part.name for part in classes if not tested & source_names(ast.unparse(part))[0]}
+    return set()
 
 
 def stub_of(source: str, name: str) -> str:
@@ -257,9 +278,10 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
         if not named:
             return "" if any(part.label is not None for part in parts) else text
         main = named[-1]
-    needed = (main.needed | tested) - main.defined - main.imported
+    needed = (main.needed | tested | other_classes(setup or "", tested)) - main.defined - main.imported
     helpers = [piece for part in parts if part is not main for piece in definitions(part.text, needed)]
     needed -= tested
+    sources += [LEETCODE] if "Solution" in main.defined else []
     allowed = {*re.findall(r"\w+", shown)} if shown else None
     pieces = [*(piece for source in sources for piece in definitions(source, needed, allowed)), *helpers]
     program = "\n\n".join([*pieces, main.text])

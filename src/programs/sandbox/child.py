@@ -15,6 +15,7 @@ import sys
 import threading
 import types
 
+from programs.sandbox.instances import Instances, classes_in
 from programs.sandbox.judge import awaited, run_judge
 from programs.sandbox.kernel import (
     PR_SET_DUMPABLE,
@@ -161,6 +162,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         kept.append(value)
         return len(kept) - 1
 
+    instances = Instances(1, keep, lambda number, _: kept[number])
+
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
             exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
@@ -170,22 +173,26 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
             if isinstance(value, type) and issubclass(value, Exception):
                 errors[name] = [base.__name__ for base in value.__mro__[1:]]
-        return {"names": kinds, "errors": errors}
+        return {"names": kinds, "errors": errors, "classes": list(classes_in(namespace, "program"))}
 
     def perform(call: dict) -> dict:
-        given = [decode(item, lambda i, _: kept[i]) for item in (*call["args"], *call["kwargs"].values())]
+        known, names, sent = classes_in(namespace, "program"), call.get("classes", ()), call.get("states", {})
+        instances.classes = {name: known[name] for name in names if name in known}
+        instances.learn(sent, [int(number) for number in sent])
+        given = [decode(item, instances) for item in (*call["args"], *call["kwargs"].values())]
         before = containers(given)
         given = rejoined(given, call.get("same"), before)
         args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
-        answer = {"value": encode(value, keep if call["objects"] else None)}
+        instances.mentioned = [instances.objects[int(number)] for number in sent]
+        answer = {"value": encode(value, instances if call["objects"] else None)}
         if call["objects"] and before:
             places = {id(item): place for place, item in enumerate(before)}
-            answer["args"] = [encode(item, keep) for item in given]
+            answer["args"] = [encode(item, instances) for item in given]
             answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
-        return answer
+        return {**answer, "states": instances.states()}
 
     action = load
     while True:
@@ -194,6 +201,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         except BaseException as error:
             kinds = [kind.__name__ for kind in type(error).__mro__]
             answer = {"error": kinds, "name": type(error).__name__, "message": str(error)[:500]}
+            with contextlib.suppress(TypeError, ValueError):
+                answer["known"] = encode([list(error.args), vars(error)])
         send_frame(channel, {"nonce": job["nonce"], **answer})
         try:
             action, job = perform, receive_frame(channel)
@@ -244,8 +253,9 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "issubclass": lambda: issubclass(value, *args),
         "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
-        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
+        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, None, tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),
+        "delete": lambda: value.__delitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
     return operations[operation]()

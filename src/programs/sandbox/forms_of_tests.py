@@ -19,7 +19,9 @@ def long_int(text: str) -> int:
 
 
 def long_text(value) -> str:
-    """The text of a number of any length, or of whatever else stands for stdin or stdout."""
+    """The text of stdin or stdout: lines from a list; a number may have any length."""
+    if isinstance(value, list):
+        return "\n".join(map(long_text, value))
     return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
 
 
@@ -28,9 +30,14 @@ def loaded_tests(tests):
     if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
         return tests
     try:
-        return json.loads(tests, parse_int=long_int)
+        return loaded(tests)
     except (ValueError, RecursionError):
         return tests
+
+
+def loaded(text: str):
+    """A value written as JSON."""
+    return json.loads(text, parse_int=long_int)
 
 
 @dataclass
@@ -73,8 +80,25 @@ def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
     if all(isinstance(test, str) for test in tests):
         return read_source(list(tests), entry_point, setup)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
-        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+        if not any(is_call(test, entry_point) for test in tests):
+            return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+        tests = [call_of_input(test) for test in tests]
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def is_call(test: dict, entry_point: str | None) -> bool:
+    """Whether a test calls a function, with arguments: data as input do, and text where LiveCodeBench says so."""
+    functional = test.get("testtype") == "functional"
+    return "args" in test or functional or bool(entry_point and not isinstance(test.get("input", ""), str))
+
+
+def call_of_input(test: dict) -> dict:
+    """A test of {"input", "output"} as one of a call."""
+    given, output = test["input"], test["output"]
+    if isinstance(given, str):  # a line of JSON for each argument
+        return {"args": [*map(loaded, given.split("\n"))], "expected": loaded(output)}
+    called = {"args": [], "kwargs": given} if isinstance(given, dict) else {"args": given}
+    return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 
 
 def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
@@ -113,15 +137,14 @@ def lift_assert(statement: ast.stmt) -> tuple | None:
 
 
 def pair_up(tests: dict) -> list:
-    """The form of APPS and LiveCodeBench, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
-    inputs, outputs, name = (tests.get(key) for key in ("inputs", "outputs", "fn_name"))
+    """The form of APPS and CodeContests, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
+    inputs, outputs = (tests.get(f"{side}s", tests.get(side)) for side in ("input", "output"))
+    name = tests.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
     if name:
         return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
-    text = ["\n".join(map(long_text, item if isinstance(item, list) else [item])) for item in [*inputs, *outputs]]
-    half = len(inputs)
-    return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
+    return [*({"input": a, "output": b} for a, b in zip(inputs, outputs, strict=True)), None]
 
 
 def read_call(number: int, test, entry_point: str | None) -> tuple:

@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import itertools
 import marshal
 import operator
 import os
@@ -13,6 +14,7 @@ import sys
 import time
 import types
 
+from programs.sandbox.instances import Instances, classes_in
 from programs.sandbox.limits import Died
 from programs.sandbox.tests_in_python import (
     STANDARD,
@@ -22,6 +24,7 @@ from programs.sandbox.tests_in_python import (
     argument_sets,
     calls_in,
     caught_names,
+    defined_names,
     iterated_names,
     judging_names,
     names_in,
@@ -94,6 +97,13 @@ def forwarded(name: str):
     return operate
 
 
+def prepare(place, name: str, *about) -> None:
+    """Call what pytest calls before tests, a function of a module's names or a method, with as much as it takes."""
+    setup = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
+    if setup:
+        setup(*about[: len(inspect.signature(setup).parameters)])
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
@@ -109,7 +119,7 @@ class RemoteObject:
         return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if name.startswith("__") and name not in ("__name__", "__qualname__", "__wrapped__"):
             raise AttributeError(name)
         return self._judge.ask("attribute", self._target, (name,))
 
@@ -136,6 +146,7 @@ class RemoteObject:
         raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
 
     __hash__ = object.__hash__
+    __doc__ = property(lambda self: self._judge.ask("attribute", self._target, ("__doc__",)))
 
     def __lt__(self, other):
         if not isinstance(other, RemoteObject):
@@ -160,6 +171,9 @@ class RemoteObject:
 
     def __setitem__(self, key, value):
         self._judge.ask("put", self._target, (key, value))
+
+    def __delitem__(self, key):
+        self._judge.ask("delete", self._target, (key,))
 
     def __len__(self):
         try:  # list() asks for it, and takes TypeError for an answer
@@ -230,6 +244,7 @@ class Judge:
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
         self.classes, self.errors, self.lent = set(), {}, {}
+        self.instances, self.shareable = Instances(0, self.number_of, self.refer), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -287,25 +302,35 @@ class Judge:
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; what it changes in arguments is changed here too."""
         self.give_back()
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
-        message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
+        self.instances.classes = self.shareable()
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.instances) for item in args]}
+        message["kwargs"] = {name: encode(item, self.instances) for name, item in (kwargs or {}).items()}
         known = containers([*args, *(kwargs or {}).values()])
         first = {id(item): place for place, item in reversed([*enumerate(known)])}
         message["same"] = [first[id(item)] for item in known]
+        message["classes"], message["states"] = list(self.instances.classes), self.instances.states()
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        value, changed = decode(answer.get("value"), self.refer), decode(answer.get("args"), self.refer)
+        self.learn(answer.get("states"), message["states"].keys())
+        value, changed = decode(answer.get("value"), self.instances), decode(answer.get("args"), self.instances)
         if known and isinstance(changed, list):
             *_, value = rejoined([*changed, value], answer.get("same"), known)
         if op == "attribute" and isinstance(value, MUTABLE):
-            self.lent[target, *args] = value, encode(value, self.number_of)
+            self.lent[target, *args] = value, encode(value, self.instances)
         return value
+
+    def learn(self, states, sent) -> None:
+        """Take over the states of objects in an answer."""
+        try:
+            self.instances.learn(states or {}, sent)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self.end(INVALID)
 
     def give_back(self) -> None:
         """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
         lent, self.lent = self.lent, {}
-        changed = [key for key, (value, before) in lent.items() if encode(value, self.number_of) != before]
+        changed = [key for key, (value, before) in lent.items() if encode(value, self.instances) != before]
         for target, name in changed:
             self.ask("set", target, (name, lent.pop((target, name))[0]))
         self.lent = lent
@@ -347,18 +372,22 @@ class Judge:
     def raise_same(self, answer: dict):
         """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
         names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
+        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.instances)
+        args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
-        if expected:
-            raise type(expected[0].__name__, expected, {})(str(answer.get("message"))[:500])
-        for name in names:
+        found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
+        for name in () if expected else names:
             kind = getattr(builtins, name, None)
             if kind in ENDS:
                 break
             if may_be_raised(kind) and kind is not Exception:
-                try:
-                    error = kind(str(answer.get("message"))[:500])
-                except TypeError:  # UnicodeDecodeError, say, takes more than a text
-                    continue
+                found.append(kind)
+        for kind, given in itertools.product(found, (args, [message])):
+            error = None
+            with contextlib.suppress(TypeError, ValueError):  # UnicodeDecodeError, say, takes more than a text
+                error = kind(*given)
+                error.__dict__.update(state)
+            if error is not None and str(error) == message:
                 raise error
         raise ProgramError(error_text(answer))
 
@@ -379,12 +408,15 @@ class Judge:
         namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
-        exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-        loaded = self.load()
+        loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
-        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - namespace.keys())
-        self.classes = used_as_classes(whole)
-        self.offer(names, namespace, whole)
+        every, known = ast.Module([*setup.body, *whole.body], []), defined_names(setup) | namespace.keys()
+        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
+        self.classes = used_as_classes(every)
+        self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
+        theirs = loaded.get("classes") or ()
+        self.shareable = lambda: {n: kind for n, kind in classes_in(namespace, "tests").items() if n in theirs}
+        exec(compile(setup, "setup.py", "exec", dont_inherit=True), namespace)
         namespace.update({k: v for k, v in self.errors.items() if isinstance(namespace.get(k), RemoteObject)})
         if entry:
             candidate = RemoteObject(self, entry)
@@ -403,8 +435,11 @@ class Judge:
         """Run a piece of the tests; an exception counts as a test that fails."""
         try:
             action()
-        except Exception as error:
-            self.fail(0, error)
+        except Ended:
+            raise
+        except BaseException as error:  # those of pytest are no Exception
+            if type(error).__name__ != "Skipped":
+                self.fail(0, error)
 
     def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
@@ -443,6 +478,7 @@ class Judge:
 
     def run_functions(self, namespace: dict, tests: ast.AST) -> None:
         """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
+        prepare(namespace, "setup_module")
         called = {call.func.id for call in calls_in(tests)}
         if "check" in namespace and "check" not in called and self.job["entry_point"]:
             self.attempt(lambda: namespace["check"](namespace["candidate"]))
@@ -450,10 +486,12 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
+                prepare(namespace, "setup_function", value)
                 self.run_test(value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
             elif isinstance(value, type) and name.startswith("Test") and value.__module__ == "tests":
+                prepare(value, "setup_class")
                 for method in (name for name in dir(value) if name.startswith("test")):
                     self.run_test(getattr(value, method), value)
 
@@ -462,9 +500,7 @@ class Judge:
 
         def run(arguments: dict):
             instance = [case()] if case else []
-            if hasattr(case, "setup_method"):
-                setup = instance[0].setup_method
-                setup(*[test][: len(inspect.signature(setup).parameters)])
+            prepare(instance[0] if case else {}, "setup_method", test)
             found = test(*instance, **arguments)
             return awaited(found) if inspect.iscoroutine(found) else found
 

@@ -92,10 +92,12 @@ def run_code(
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
             a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected);
-            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script;
-            {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS and LiveCodeBench.
+            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script, or
+            with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
+            {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS.
         entry_point: the function under test; also found as a method of a class `Solution`.
-        setup: trusted source that the tests see and the program does not: imports, helper functions.
+        setup: trusted source that the tests see and the program does not: imports, helpers, classes, objects that it
+            makes by the program's classes.
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
         total_timeout_s: seconds all tests may take together, from when a process has started (default: timeout_s for
             each, but at least for four and at most for ten).

@@ -2,11 +2,22 @@
 
 import ast
 import builtins
-import importlib
+import importlib.util
+import re
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
-PATCHED = {"sys.stdout", "sys.stderr", "sys.stdin", "builtins.print", "builtins.input"}  # as `patch` names them
+RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
+# what tests do to the process or folder that they would share with the program, by full names
+SURROUNDINGS = re.compile(
+    r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|open$"
+)
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
+
+
+def is_main_guard(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -14,6 +25,18 @@ class FromProgram(ast.NodeTransformer):
 
     def __init__(self):
         self.files = set()  # names under which the program's file is known
+
+    def visit_Module(self, node):
+        """Tests as they run as a script, `if __name__ == "__main__"` included, but for what runs them or exits."""
+        inside = [part for top in node.body for part in (top.body if is_main_guard(top) else [top])]
+        node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        """@pytest.mark.skip def test(): …  ->  pass"""
+        self.generic_visit(node)
+        marks = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in node.decorator_list}
+        return ast.copy_location(ast.Pass(), node) if marks & {"skip", "xfail"} else node
 
     def visit_ImportFrom(self, node):
         """from solution import f, g as h  ->  h = g"""
@@ -130,7 +153,9 @@ def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
 
 
 def always_fails(statement: ast.stmt) -> bool:
-    """Whether it is `assert False` or `raise AssertionError(...)`."""
+    """Whether it is `assert False`, `raise AssertionError(...)` or `pytest.fail(...)`."""
+    if isinstance(statement, ast.Expr):
+        return getattr(getattr(statement.value, "func", None), "attr", "") == "fail"
     if isinstance(statement, ast.Raise):
         return getattr(getattr(statement.exc, "func", statement.exc), "id", "") == "AssertionError"
     return isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant) and not statement.test.value
@@ -190,13 +215,50 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
             missing = set() if function.name in called else missing_parameters(function, method)
             if missing:
                 return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
-    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
-    texts = {part.value for part in ast.walk(tests) if isinstance(part, ast.Constant)}
-    words, stored = {p.attr for p in attributes}, {p.attr for p in attributes if isinstance(p.ctx, ast.Store)}
-    captured = {"redirect_stdout", "redirect_stderr"} & (words | names_in(tests)) | {"stdout", "stderr"} & stored
-    if (captured and "getvalue" in words) or "stdin" in stored or PATCHED & texts:
-        return "the tests capture or patch what another process prints or reads; try tests of stdin and stdout"
+    if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
+        return f"the tests import {name}, which is not installed; try to install it, or `from solution import …`"
+    used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
+    captures = any(part.attr == "getvalue" for part in attributes)
+    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
+    outside |= (
+        (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
+        if captures
+        else set()
+    )
+    draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
+    if outside or (
+        draws and all(name.endswith("seed") for name in draws)
+    ):  # a seed that is not for the tests' own draws
+        name = min(outside or draws)
+        return (
+            f"the tests use {name}, but the program runs in a process and folder of its own; try arguments and results"
+        )
     return ""
+
+
+def imported_names(nodes) -> dict[str, str]:
+    """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
+    found = {}
+    for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
+        for alias in part.names:
+            head, dot, _ = (alias.asname or alias.name).partition(".")
+            found[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+    return found
+
+
+def full_names(tests: ast.AST) -> set:
+    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
+    full = {"open": "open", **imported_names(ast.walk(tests))}
+    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
+    return {full[head] + dot + rest for head, dot, rest in (text.partition(".") for text in texts) if head in full}
+
+
+def missing_module(tests: ast.AST) -> str:
+    """A module that the tests import, outside of `try`, and that is not installed; "" for none."""
+    tried = {id(part) for node in ast.walk(tests) if isinstance(node, ast.Try) for part in ast.walk(node)}
+    names = imported_names(part for part in ast.walk(tests) if id(part) not in tried).values()
+    return next((top for name in names if not importlib.util.find_spec(top := name.partition(".")[0])), "")
 
 
 def caught_names(tests: ast.AST) -> set:
@@ -209,7 +271,7 @@ def caught_names(tests: ast.AST) -> set:
 
 
 def used_as_classes(tests: ast.AST) -> set:
-    """The capitalized names whose results the tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v.x`."""
+    """The capitalized names whose results tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v[0] = 1`."""
     makers, parts = {}, list(ast.walk(tests))
 
     def maker(node: ast.AST) -> str:
@@ -223,7 +285,9 @@ def used_as_classes(tests: ast.AST) -> set:
             makers.update({ast.unparse(name): maker(value) for name, value in pairs})
     compared = [part for part in parts if isinstance(part, ast.Compare)]
     names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
-    return (names | {maker(part.value) for part in parts if isinstance(part, ast.Attribute)}) - {""}
+    changed = [p for p in parts if isinstance(p, ast.Subscript) and not isinstance(p.ctx, ast.Load)]
+    changed += [part for part in parts if isinstance(part, ast.Attribute)]
+    return (names | {maker(part.value) for part in changed}) - {""}
 
 
 def argument_sets(test) -> list[dict]:

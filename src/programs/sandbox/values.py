@@ -93,13 +93,15 @@ MAKERS = {
 }
 
 
-def encode(value, keep=None, depth: int = 0):
-    """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
+def encode(value, others=None, depth: int = 0):
+    """Turn a value into JSON with tags; what is no plain data travels as `others`, an Instances, says.
 
     Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
+    if others and (tagged := others.tagged(value)):
+        return tagged
     if value is None or isinstance(value, bool):
         return value
     if type(value) in ALIKE:
@@ -114,9 +116,9 @@ def encode(value, keep=None, depth: int = 0):
         return {"t": "bytes", "v": bytes(value).hex()}
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
-        kept = keep and type(value) in (collections.Counter, collections.OrderedDict)
+        kept = others and type(value) in (collections.Counter, collections.OrderedDict)
         kind, items = type(value).__name__ if kept else "dict", map(list, value.items())
-    elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
+    elif others and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:
         kind = VIEWS[type(value)]
@@ -124,18 +126,18 @@ def encode(value, keep=None, depth: int = 0):
     elif type(value) in PLAIN_TYPES:
         kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
     elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        if not keep or value.dtype.kind not in "biufc":
-            return encode(value.tolist(), keep, depth + 1)
+        if not others or value.dtype.kind not in "biufc":
+            return encode(value.tolist(), others, depth + 1)
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
-        if keep is None:
+        if others is None:
             raise TypeError(f"{type(value).__name__} is not plain data")
-        return {"t": "ref", "v": keep(value), "type": type(value).__name__}
-    data = [encode(item, keep, depth + 1) for item in items]
+        return {"t": "ref", "v": others.keep(value), "type": type(value).__name__}
+    data = [encode(item, others, depth + 1) for item in items]
     return data if kind == "list" else {"t": kind, "v": data}
 
 
-def decode(data, refer=None, depth: int = 0):
+def decode(data, others=None, depth: int = 0):
     """The value that encode() was given, of exact built-in types; raises Died on anything else."""
     if depth > MAX_DEPTH:
         raise Died("a result is nested too deeply")
@@ -143,15 +145,17 @@ def decode(data, refer=None, depth: int = 0):
         return data
     try:
         if isinstance(data, list):
-            return [decode(item, refer, depth + 1) for item in data]
-        if data["t"] == "ref" and refer:
-            return refer(int(data["v"]), str(data.get("type"))[:100])
+            return [decode(item, others, depth + 1) for item in data]
+        if data["t"] == "ref" and others:
+            return others.refer(int(data["v"]), str(data.get("type"))[:100])
+        if data["t"] in ("object", "member") and others:
+            return others.untagged(data["t"], data["v"])
         content = data["v"]
-        if data["t"] == "ndarray" and refer and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
+        if data["t"] == "ndarray" and others and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
             return importlib.import_module("numpy").array(decode(content[1]), content[0])[()]  # a scalar without shape
         if not isinstance(content, str):
-            content = [decode(item, refer, depth + 1) for item in content]
-        if data["t"] == "namedtuple" and refer:
+            content = [decode(item, others, depth + 1) for item in content]
+        if data["t"] == "namedtuple" and others:
             return collections.namedtuple("Row", content[0])(*content[1:])
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
