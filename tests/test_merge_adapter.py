@@ -102,7 +102,7 @@ def test_what_peft_cannot_merge_is_refused(tmp_path, capsys):
     settings = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], lora_bias=True)
     get_peft_model(base, settings).save_pretrained(tmp_path / "biased")
     code, _, said = run(capsys, tmp_path / "biased", "--base", TINY_LM, "--output", tmp_path / "merged")
-    assert code == 2 and "peft cannot merge" in said and "has no bias; try to serve it unmerged" in said
+    assert code == 2 and "peft cannot merge" in said and "has no bias; try serving it unmerged" in said
     assert not (tmp_path / "merged").exists()
 
 

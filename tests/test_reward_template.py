@@ -1074,8 +1074,8 @@ def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message)
 
 OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
-    (OUT, "expected one of them"),
-    (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
+    (OUT, "try --task math"),
+    (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
@@ -1106,7 +1106,7 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "3 weights, for a list of 2 functions"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "for 2 functions; expected one for each"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),

@@ -23,10 +23,10 @@ def read_report(path: str) -> dict:
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        need(report["tasks"] is not None, f"got {path!r} without tasks; expected results.json of evaluation.py")
         return report
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+        raise UserError(f"got {path!r} ({type(error).__name__}); expected results.json of evaluation.py") from None
 
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
@@ -44,7 +44,7 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
         alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
         if alone:
-            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+            say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
             found = compare_values(one, two, samples, seed)

@@ -81,7 +81,7 @@ class OwnFunction:
         loss, clipped = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         loss = self.checked(loss, [known["logprobs"].shape])
         lost = known["logprobs"].requires_grad and not loss.requires_grad
-        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        need(not lost, f"got a loss without a gradient from {self.spec}; try logprobs without .detach()")
         clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
         return loss, clipped.detach().float()
 

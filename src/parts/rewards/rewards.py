@@ -218,8 +218,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:

@@ -99,7 +99,7 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
     )
     if config.metrics_file:
         own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
-        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
+        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try another name")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()

@@ -28,7 +28,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
     **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
     **dict.fromkeys(("verl_base", "megatron", "flash_attn", "no_flash_attn"), "--style verl, whose image has them"),
     "from_env": "editing the written Dockerfile with the versions of `pip freeze`",
-    "print_build": "it without: the commands are always printed",
+    "print_build": "leaving it out: the commands are always printed",
     "json": "--list alone: the table is TOML",
 }
 
@@ -111,7 +111,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 def write(files: dict[Path, str], force: bool) -> None:
     """Write all files, or none: UserError where one exists with another text and force is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
-    need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
+    need(force or not kept, f"got {', '.join(kept)}, which exist; expected new files; try --force or another --output")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -124,7 +124,7 @@ def generate(args: argparse.Namespace) -> None:
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
     if args.output == "-":
-        need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
+        need(not args.compose and not args.devcontainer, "got --output - and a second file; try --output Dockerfile")
         tell(plan.dockerfile, end="")
         return
     if output.is_dir():

@@ -3,7 +3,7 @@
 import json
 
 from parts.data.chat import as_turns, template_settings, write_chat
-from parts.data.held_out import asked_words
+from parts.data.held_out import asked_words, split_command
 from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
@@ -19,7 +19,7 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
     first = json.dumps(leaks[:1], ensure_ascii=False)[:120]
     got = f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}"
-    need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
+    need(not leaks, f"{got}; expected none; try {split_command('FILE')}")
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -34,7 +34,7 @@ def solution_text(config: Config, row: dict) -> str:
         value = value[0].get("content")
     got = f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}"
     expected = "expected a solution, a string or one assistant message"
-    remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
+    remedy = "--completion_column NAME, data_loader.py, --self or --teacher"
     need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
     return value
 
@@ -75,7 +75,7 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     while ids and ids[-1] in ends:  # the text may hold its end token already
         ids = ids[:-1]
     got = f"got solution {text[:80]!r}, which is empty or has an end token inside"
-    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try to remove it from the text")
+    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try removing it from the text")
     return [*ids, end]
 
 
@@ -110,8 +110,8 @@ def load_prompts_and_reward(config: Config) -> tuple:
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     reward = Reward(specs_for(config.data, config.reward), call_limits(config))
-    split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
-    need(held_out, f"got no --eval_data; expected held-out prompts, which show when RL can begin; try {split}")
+    got = "got no --eval_data; expected held-out prompts, which show when RL can begin"
+    need(held_out, f"{got}; try {split_command('FILE')}, which writes train.eval.jsonl too")
     for row in rows if not config.samples_solutions else []:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
