@@ -1085,7 +1085,7 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
-    (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
+    (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected another"),
     (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected another"),
     (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),

@@ -75,7 +75,7 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
 
 def split_command(data: str) -> str:
     """The command that holds out a tenth of a file."""
-    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out train.jsonl`"
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
@@ -87,7 +87,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"{split_command(config.data)}, which writes train.eval.jsonl too"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
     advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:

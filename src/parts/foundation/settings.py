@@ -120,7 +120,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         text = Path(path).read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+        raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected some")
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -242,7 +242,7 @@ def check_trainer(config: BaseConfig) -> None:
     got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
     need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+    need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
 
 def free_on_resume(config) -> set[str]:

@@ -91,7 +91,7 @@ def own_function(kind: str, spec: str) -> OwnFunction:
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)
-    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one that it defines")
     return OwnFunction(kind, spec, function)
 
 

@@ -88,7 +88,7 @@ def check_algorithm(config: BaseConfig) -> None:
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
         idle = unread and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, where it acts; try without --{name}"
         need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
         say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")

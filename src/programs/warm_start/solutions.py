@@ -111,7 +111,7 @@ def load_prompts_and_reward(config: Config) -> tuple:
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     reward = Reward(specs_for(config.data, config.reward), call_limits(config))
     got = "got no --eval_data; expected held-out prompts, which show when RL can begin"
-    need(held_out, f"{got}; try {split_command('FILE')}, which writes train.eval.jsonl too")
+    need(held_out, f"{got}; try {split_command('FILE')}, which writes part.eval.jsonl too")
     for row in rows if not config.samples_solutions else []:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
