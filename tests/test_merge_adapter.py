@@ -228,5 +228,5 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(adapter, tmp_path, capsy
     monkeypatch.setattr("transformers.tokenization_utils_base.PreTrainedTokenizerBase.save_pretrained", fail)
     output = tmp_path / "merged"
     code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", output)
-    assert (code, out) == (2, "") and f"no space left on the disk while saving {output}" in error, error
+    assert (code, out) == (2, "") and f"a full disk while saving {output}" in error, error
     assert not [*tmp_path.iterdir()]

@@ -93,7 +93,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
     """Build, run and push, as typed into a shell."""
     program = {
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
-        "trl": "trl vllm-serve --help",
+        "trl": "vllm serve --help",
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
