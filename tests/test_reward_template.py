@@ -1086,8 +1086,8 @@ BAD = [  # flags, what the message holds
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
-    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected another"),
-    (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected another"),
+    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
+    (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected a Python name"),
     (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
@@ -1100,7 +1100,7 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
     (["--from", "mine.py:REWARDS", "--for", "trl", *OUT], "a list of 2 rewards; expected --for verl; TRL takes it"),
-    (["--from", "mine.py:short", "--for", "both", *OUT], "try it twice"),
+    (["--from", "mine.py:short", "--for", "both", *OUT], "try one command for each"),
     (["--from", "mine.py:compute_score", "--for", "both", *OUT], "expected --for trl"),
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
@@ -1117,7 +1117,7 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
     (["--task", "qa", "--per", "test", *OUT], "expected it with passes_tests"),
     (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
-    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
+    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 
 
