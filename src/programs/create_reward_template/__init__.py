@@ -14,7 +14,7 @@ verl_train.py write them. The prompt, which verl does not pass, is read from ext
 verl_train.py's reward manager. verl has no None: the score is then 0, and so is `applies`.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number after the only ####, as in GSM8K: 33 lines, no dependencies, no self-test
+    final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
