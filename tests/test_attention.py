@@ -90,6 +90,6 @@ def test_evaluation_takes_it_for_its_own_engine_only(capsys):
     evaluation = load_script("evaluation")
     flags = ["--model", str(TINY_LM), "--task", "math", "--attn_implementation", "eager"]
     assert evaluation.main([*flags, "--engine", "vllm"]) == 2
-    assert "got --attn_implementation without --engine hf" in capsys.readouterr().err
+    assert "got --attn_implementation, which only --engine hf reads" in capsys.readouterr().err
     model = evaluation.LocalModel(evaluation.parse_config(flags), str(TINY_LM), CPU)
     assert model.model.config._attn_implementation == "eager"

@@ -189,7 +189,7 @@ def test_small_numbers_are_floats(load, name):
         ("steps: [1, 2]\n", r"mine\.yaml: got a list of values for 'steps'"),
         ("steps: 1\nseed: 1\nsteps: 2\n", r"mine\.yaml: got the key 'steps' twice"),
         ("model: {a: 1}\nsteps: {b: 2}\n", "invalid int value"),
-        ("gradient_checkpointing: perhaps\n", "got 'perhaps', expected true or false"),
+        ("gradient_checkpointing: perhaps\n", "got 'perhaps'; expected true or false"),
         ("precision: fp64\n", "invalid choice: 'fp64'"),
         ("config: other.yaml\n", "got unknown key 'config'"),
         ("steps: 3\ntemprature: 1\n", r"mine\.yaml: got unknown key 'temprature'.*try temperature"),

@@ -866,7 +866,7 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
         run_here(ev, tmp_path / side, "--task", "math", "--data", data, "--completion_column", column)
     flags = ["--compare", str(tmp_path / "one"), str(tmp_path / "two"), "--output_dir", str(tmp_path / "c")]
     assert ev.main(flags) == 0
-    assert "2 rows are in one of the runs only" in capsys.readouterr().err
+    assert "2 rows are in only one of the runs" in capsys.readouterr().err
     found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
     assert found["rows"] == 6 and found["worse"] == 2
 
@@ -1005,7 +1005,7 @@ BAD = {
     "missing choices": (["--task", "multiple_choice", "--data", "{one}"], "expected one of choices"),
     "more k than n": (["--task", "code:k=10", "--data", "{one}"], "try --n 10"),
     "n alike": (["--task", "generation", "--data", "{one}", "--n", "4"], "try --temperature"),
-    "no reward": (["--task", "reward", "--data", "{one}"], "without functions"),
+    "no reward": (["--task", "reward", "--data", "{one}"], "without a function"),
     "no such reward": (["--task", "reward:x.py:f", "--data", "{one}"], "no file 'x.py'"),
     "removed task": (["--task", "custom:x.py:f", "--data", "{one}"], "removed; try --task reward:FILE.py:function"),
     "shots": (["--task", "generation", "--data", "{one}", "--fewshot", "3"], "expected more than --fewshot"),
@@ -1020,8 +1020,8 @@ BAD = {
     "no scheme": (["--task", "math", "--base_url", "localhost:8000/v1", "--model", "x"], "try http://HOST:PORT/v1"),
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
-    "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
-    "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected a results.json"),
+    "nothing to compare": (["--compare", "x", "y"], "expected results.json"),
+    "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected results.json"),
     "a training run's folder": (["--task", "generation", "--data", "{one}"], "where a training run has its samples"),
     "removed flag": (["--task", "math", "--out_json", "x"], "comparison.json of --output_dir"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
@@ -1029,7 +1029,7 @@ BAD = {
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
     "surrogate": (["--task", "generation", "--data", "{half}"], "row 2: column prompt: got 'bad \\ud800 char'"),
     "surrogate text": (["--task", "perplexity", "--data", "{half}"], "row 1: got 'a \\udc00' with half a surrogate"),
-    "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "in column 'x'"),
+    "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "got no column 'x'"),
 }
 
 

@@ -166,7 +166,9 @@ def test_errors_of_memory_are_known(kind):
     wrapped = ValueError("does not load")
     wrapped.__cause__ = ERRORS[kind]
     assert is_out_of_memory(ERRORS[kind]) and is_out_of_memory(wrapped)
-    with pytest.raises(MemoryShortage, match=r"got out of memory while sampling \(.+\); expected room.*; try less"):
+    with pytest.raises(
+        MemoryShortage, match=r"got an out-of-memory error while sampling \(.+\); expected enough memory; try less"
+    ):
         with room_for("while sampling", "less"):
             raise ERRORS[kind]
 
@@ -197,7 +199,7 @@ def test_out_of_memory_while_loading_is_no_fault_of_the_model(name, tmp_path, ca
             patch.setattr(script, place, scarce)
             assert script.main([*SMALL[name], f"--output_dir={tmp_path / place}"]) == 2
         error = capsys.readouterr().err
-        assert "got out of memory while" in error and "architecture" not in error and "hub id" not in error
+        assert "got an out-of-memory error while" in error and "architecture" not in error and "hub id" not in error
 
 
 PHASES = {  # what is said, what goes on, and the checkpoint that is there
@@ -226,7 +228,7 @@ def test_a_run_goes_on_where_memory_ran_out(name, phase, tmp_path, capsys, monke
         patch.setattr(holder, attribute, scarce)
         assert script.main(flags) == 2
     error = capsys.readouterr().err
-    assert f"got out of memory {said} (CUDA out of memory. Tried to allocate 2 GiB)" in error
+    assert f"got an out-of-memory error {said} (CUDA out of memory. Tried to allocate 2 GiB)" in error
     assert f"try --resume {flag.split('=')[0]}" in error and "Traceback" not in error
     assert [path.name for path in (out / "checkpoints").glob("*")] == saved and not (out / "final").exists()
     assert script.main([*flags, "--resume", flag]) == 0
@@ -246,7 +248,7 @@ def test_out_of_memory_in_an_evaluation_names_it(tmp_path, capsys, monkeypatch):
     script = load_script("ppo_train")
     monkeypatch.setattr(script.HFEngine, "sample", lambda *_, **__: (_ for _ in ()).throw(ERRORS["cpu"]))
     assert script.main([*SMALL["ppo_train"], f"--output_dir={tmp_path / 'run'}"]) == 2
-    assert "got out of memory in the evaluation" in capsys.readouterr().err
+    assert "got an out-of-memory error in the evaluation" in capsys.readouterr().err
 
 
 def test_a_warm_start_samples_on_in_smaller_batches(capsys):

@@ -122,7 +122,7 @@ def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--cuda 11.8", "expected 13.0 or 12.6 or cpu or 12.8 or 13.2"),
+        ("--cuda 11.8", "expected one of 13.0, 12.6, cpu, 12.8, 13.2"),
         ("--style trl --cuda cpu", "try --style trl --cuda 13.0"),
         ("--style base --sglang", "expected --style verl"),
         ("--extra liger-kernel", "an exact pin"),
@@ -132,8 +132,10 @@ def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
         ("--style verl --extra vllm==0.24.0", "not pinned yet"),
         ("--extra a==1 --extra A==2", "not pinned yet"),
         ("--style slime", "invalid choice"),
-        ("--output - --compose", "expected a file"),
-        ("--vllm 0.30.0", "got unknown argument '--vllm'"),
+        ("--output - --compose", "and a second file"),
+        ("--vllm 0.30.0", "--vllm, which was removed; try editing"),
+        ("--flash-attn", "which was removed; try --style verl"),
+        ("--from_env", "`pip freeze`"),
     ],
 )
 def test_bad_input_is_refused(flags, words, tmp_path):

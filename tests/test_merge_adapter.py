@@ -102,7 +102,7 @@ def test_what_peft_cannot_merge_is_refused(tmp_path, capsys):
     settings = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], lora_bias=True)
     get_peft_model(base, settings).save_pretrained(tmp_path / "biased")
     code, _, said = run(capsys, tmp_path / "biased", "--base", TINY_LM, "--output", tmp_path / "merged")
-    assert code == 2 and "peft cannot merge" in said and "has no bias; try to serve it unmerged" in said
+    assert code == 2 and "peft cannot merge" in said and "has no bias; try serving it unmerged" in said
     assert not (tmp_path / "merged").exists()
 
 
@@ -228,5 +228,5 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(adapter, tmp_path, capsy
     monkeypatch.setattr("transformers.tokenization_utils_base.PreTrainedTokenizerBase.save_pretrained", fail)
     output = tmp_path / "merged"
     code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", output)
-    assert (code, out) == (2, "") and f"no space left on the disk while saving {output}" in error, error
+    assert (code, out) == (2, "") and f"a full disk while saving {output}" in error, error
     assert not [*tmp_path.iterdir()]

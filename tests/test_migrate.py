@@ -382,10 +382,10 @@ UNSEEN = SCRIPT + 'cfg = load(open("cfg.yaml"))\nGRPOTrainer("m", print, args=GR
 @pytest.mark.parametrize(
     ("text", "flags", "code", "said"),
     [
-        (SCRIPT, ["--from", "trl==0.1"], 2, r"got --from trl==0.1; expected a version of trl==0.9 to 1.16"),
+        (SCRIPT, ["--from", "trl==0.1"], 2, r"got --from trl==0.1; expected trl==0.9 to 1.16"),
         (SCRIPT, ["--from", "torch==2"], 2, r"got --from 'torch==2'; expected trl==VERSION"),
         (SCRIPT + "x = (", [], 2, r"old.py, line 2: got '\(' was never closed; expected Python"),
-        ("import torch\n", [], 2, "which imports nothing of TRL"),
+        ("import torch\n", [], 2, "which imports nothing from TRL"),
         (SCRIPT + "GRPOConfig(loss_type='grpo')\n", ["--from", "trl==0.14"], 2, "which TRL|there since 0.17"),
         (SCRIPT + "GRPOConfig(beta=0.1, num_iterations=2, vllm_device='x')\n", [], 0, "trl 0.16 to 0.17 fit"),
         (

@@ -248,7 +248,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
         (["ppo", "mine.py", "--advantage", "idea.py:median"], ["without group_advantages", "grpo or multi_turn"]),
         (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
-        (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
+        (["grpo", "mine.py", "--model", "m"], ["got --model without --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
         (["ppo", "mine.py", "--inline", "--reward", "double.py:gae"], ["got gae in double.py", "other names"]),
         (
@@ -286,7 +286,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
         (
             ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
-            ["got no --reward beside --model, --data", ".py:fun"],
+            ["got --model, --data without --reward", ".py:fun"],
         ),
         ([*DATA, "rows.csv"], ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
         ([*DATA, "asked.jsonl"], ["asked.jsonl, row 1: got columns question, answer", "--out asked_read.jsonl"]),

@@ -680,7 +680,7 @@ URL = "http://127.0.0.1:9/v1"
         ("--top_k_of student", "--kl_top_k 32"),
         ("--group_size 3", "whole groups"),
         ("--minibatches 3", "try --batch_size 9"),
-        ("--kl_coef 0", "something to train by"),
+        ("--kl_coef 0", "which leave no loss"),
         ("--teacher=", "make_tiny_lm.py --teacher"),
     ],
 )

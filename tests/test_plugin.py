@@ -20,6 +20,9 @@ def test_manifests_agree_with_package_skill_and_each_other():
     assert plugin["description"] == entry["description"]
     assert f'\nversion = "{plugin["version"]}"\n' in project and f'\nlicense = "{plugin["license"]}"\n' in project
     assert (ROOT / entry["source"] / ".claude-plugin" / "plugin.json") == PLUGIN
+    named = {"CITATION.cff": "version: ", "README.md": "Version ", "CHANGELOG.md": "## ["}
+    for file, before in named.items():
+        assert before + plugin["version"] in (ROOT / file).read_text(encoding="utf-8"), file
     for folder in plugin["skills"]:
         assert re.search(r"^name: rl-training-code$", (ROOT / folder / "SKILL.md").read_text(), re.MULTILINE)
 

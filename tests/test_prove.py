@@ -586,7 +586,7 @@ def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys, thing, ki
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "settings.json").write_text('{"model": "m", "data": "d"}')
     code, report, err = run(capsys, tmp_path / thing, *flags)
-    assert (code, report) == (2, {}) and f"{flags[0]} with " in err and f"is checked as {kind} and" in err, err
+    assert (code, report) == (2, {}) and f"{flags[0]} with " in err and f"is checked as {kind};" in err, err
 
 
 def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, capsys):

@@ -142,7 +142,7 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
-    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it still" in text
+    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it" in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -274,7 +274,7 @@ def test_time_and_memory(tmp_path):
     assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", text)
     # medians of steps 1 to 13 and 28 to 40: those of steps 7 and 34
     assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text and "memory_grows" in text
-    assert text.count("The log has no figures of memory.") == 1
+    assert text.count("The log has no memory figures.") == 1
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
@@ -521,7 +521,7 @@ def test_filters_keys_groups_and_differences(browser, site):
     cards = "[...document.querySelectorAll('#sample-detail .side > .box')].map(b => b.textContent)"
     group = browser.execute_script(f"return {cards}")
     assert len(group) == 4 and "score 3" in group[3] and "cut off" in group[3]
-    assert "+1.5 against the mean of these" in group[3]
+    assert "+1.5 from the mean of these" in group[3]
     assert browser.execute_script("return document.querySelector('.row[aria-selected=true]').id") == "row-3"
     ask(browser, stepLow="9", stepHigh="9")
     view.send_keys(Keys.HOME)
@@ -582,7 +582,7 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
     )
     assert texts == [text if as_seen is None else as_seen for text, as_seen in HOSTILE.items()]
     last = browser.execute_script("return document.querySelector('#sample-detail .chosen p').textContent")
-    assert last == f"<img src=x onerror={PWN}> 1.9 · odd – · +1.5 against the mean of these · note: {texts[18]}"
+    assert last == f"<img src=x onerror={PWN}> 1.9 · odd – · +1.5 from the mean of these · note: {texts[18]}"
     assert browser.execute_script("return [window.pwned, document.title.includes('<img')]") == [None, True]
     inside = "#main script, #main img, #main iframe, #main base, #main style, #main a[href^=java], [onerror], [onload]"
     assert browser.execute_script("return document.querySelectorAll(arguments[0]).length", inside) == 0

@@ -632,7 +632,7 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
     (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
-    (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
+    (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
     ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),

@@ -1092,8 +1092,8 @@ def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message)
 
 OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
-    (OUT, "expected one of them"),
-    (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
+    (OUT, "try --task math"),
+    (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
@@ -1103,9 +1103,9 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
-    (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
-    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected another"),
-    (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected another"),
+    (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
+    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
+    (["--task", "qa", "--name", "json", *OUT], "got --name 'json'; expected a Python name"),
     (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
@@ -1118,13 +1118,13 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
     (["--from", "mine.py:REWARDS", "--for", "trl", *OUT], "a list of 2 rewards; expected --for verl; TRL takes it"),
-    (["--from", "mine.py:short", "--for", "both", *OUT], "try it twice"),
+    (["--from", "mine.py:short", "--for", "both", *OUT], "try one command for each"),
     (["--from", "mine.py:compute_score", "--for", "both", *OUT], "expected --for trl"),
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "3 weights, for a list of 2 functions"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "for 2 functions; expected one for each"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
@@ -1135,7 +1135,7 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
     (["--task", "qa", "--per", "test", *OUT], "expected it with passes_tests"),
     (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
-    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
+    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 
 

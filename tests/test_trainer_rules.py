@@ -358,7 +358,7 @@ def fill_without_words(*_):
 def test_a_full_disk_is_named(fill, tmp_path, capsys):
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "state.json").write_text("{}")
-    with pytest.raises(ppo.UserError, match=r"no space left on the disk while saving .*checkpoints are intact"):
+    with pytest.raises(ppo.UserError, match=r"a full disk while saving .*checkpoints are intact"):
         ppo.write_folder(tmp_path / "step-1", fill)
     assert [str(x.relative_to(tmp_path)) for x in tmp_path.rglob("*.json")] == ["step-1/state.json"]
     assert ppo.exit_code(fill) == 2

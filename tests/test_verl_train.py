@@ -280,7 +280,7 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
     assert "no values, as verl is not installed here" in report["checked"] and "setup-verl" in said.err
 
 
-ASK_BASH = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
+ASK_BASH = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
     ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check the Markdown files: line length, banned phrases, abbreviations that README.md does not expand.
+"""Check Markdown (line length, banned phrases, abbreviations that README.md does not expand) and messages in src/.
 
 python tools/check_prose.py          # exit 1 and FILE:LINE for each finding
 python tools/check_prose.py --fix    # wraps the paragraphs and list items that have a long line
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
-SKIPPED = {"CHANGELOG.md", "evals/README.md"}
+SKIPPED = {"evals/README.md"}
 # Wordings that readers stumble over; "Style" in CONTRIBUTING.md shows what to write instead.
 BANNED = re.compile(
     r"\b(what came of|bears? no|(is|are) no \w+ that|of which \w+ one|helps nobody|see to it|before all that|put behind"
@@ -21,6 +21,8 @@ BANNED = re.compile(
     r"|anew|where it lies|rules of the house|runs of your own|speaks? TRL's|by the way of)\b",
     re.IGNORECASE,
 )
+# Messages say what to try by a noun, a command or a gerund: "; try leaving --x out", not "; try to leave it out".
+MESSAGE = re.compile(r"\btry to [a-z]+|; try (it|without)\b(?= *[\"'])")
 # Names, and abbreviations that every reader of README.md knows; any other stands beside its expansion once.
 KNOWN = set(
     "AGENTS CLAUDE README SKILL CONTRIBUTING CHANGELOG CPU GPU CUDA NCCL RL PPO GRPO DAPO RLOO REINFORCE GSPO CISPO "
@@ -84,7 +86,13 @@ def main() -> int:
             text = header + marker + "\n".join(lines)
             (ROOT / name).write_text(text, encoding="utf-8")
         problems += findings(name, text)
-    print("\n".join(problems) or "the Markdown files keep to the style")
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if match := MESSAGE.search(line):
+                problems.append(
+                    f"{path.relative_to(ROOT)}:{number}: got {match[0]!r}; expected what to try in plain words"
+                )
+    print("\n".join(problems) or "the Markdown files and messages keep to the style")
     return int(bool(problems))
 
 

@@ -7,13 +7,11 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. The script compares log-probs of
-base + adapter with those of the merged model before it writes, and again after it has loaded the written folder. stdout
-has one JSON object with the measurements.
+The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object: how far
+log-probs of base + adapter and of the merged model differ, before writing and again after loading the written folder.
 
-Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
-base, which would round part of the update away (name the model that it was made from), and GPUs. The model in fp32 must
-fit in CPU memory.
+Deliberately left out: reward models and other heads (task type CAUSAL_LM only); several adapters into one; quantised
+bases, which would round part of the update away (give the unquantised model as --base); GPUs: fp32 must fit in memory.
 
     python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
     python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
@@ -91,7 +89,7 @@ def merged_by_layers(model, dtype) -> tuple[float, float]:
                 module.merge()
             except RuntimeError as error:
                 why = str(error).rstrip(".")
-                raise UserError(f"got an adapter that peft cannot merge: {why}; try to serve it unmerged") from None
+                raise UserError(f"got an adapter that peft cannot merge: {why}; try serving it unmerged") from None
         elif isinstance(module, ModulesToSaveWrapper):
             saved = module.modules_to_save[module.active_adapters[0]]
             pairs = zip(module.original_module.parameters(), saved.parameters(), strict=True)

@@ -11,15 +11,13 @@ The notebook compares an idea with GRPO over several seeds and says whether the 
 a reward beside the others, an advantage, a loss, or a setting of ppo_train.py; the text of its file becomes a cell.
 Paths of other files are relative to the notebook's folder, where Jupyter runs it. --run writes the executed copy, with
 figures and samples, beside the notebook, which stays without outputs; the result goes to stdout as JSON. The embedded
-task's rewards also pay for answer tags. To compare an idea about length on right answers alone, use
-`--reward examples/reward_functions_library.py:numeric_correctness`.
+task's rewards also pay for answer tags; for right answers alone use `--reward numeric_correctness`.
 
-Deliberately left out: further settings, which are in one cell of the notebook.
+Deliberately left out: flags for further settings; one cell of the notebook holds them.
 
     python scripts/new_notebook.py --output idea.ipynb                         # the embedded task, CPU
     python scripts/new_notebook.py --idea reward=my_idea.py:short_and_right --run --output idea.ipynb
     python scripts/new_notebook.py --idea advantage=my_idea.py:median --idea clip_eps_high=0.28 --output idea.ipynb
-    python scripts/new_notebook.py --reward my_rewards.py:correct --data train.jsonl --output idea.ipynb
     python scripts/new_notebook.py --model Qwen/Qwen2.5-0.5B-Instruct --precision bf16 --data train.jsonl \\
         --eval_data test.jsonl --reward my_rewards.py:correct --output idea.ipynb                          # GPU
 
@@ -193,7 +191,7 @@ def new_notebook(args) -> dict:
         path, kind = getattr(args, name), "folder" if name == "model" else "file"
         # no hub id of data has a suffix
         is_path = path.startswith((".", "/", "~")) or (kind == "file" and Path(path).suffix)
-        need(exists(path) or not is_path, f"got --{name} {path}, which is not there; expected a {kind} or a hub id")
+        need(exists(path) or not is_path, f"got --{name} {path}, which does not exist; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)

@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 
+from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import need, say
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
@@ -59,7 +60,7 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
-    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected only one of them")
     none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
@@ -72,6 +73,11 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     return parts[0], parts[1]
 
 
+def split_command(data: str) -> str:
+    """The command that holds out a tenth of a file."""
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
+
+
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
     with_columns = bool(getattr(config, "environment", ""))
@@ -81,8 +87,8 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
-    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
+    advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")

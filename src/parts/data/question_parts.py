@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from parts.data.answer_marks import accepted, marked_gold
 from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.data.stated_answers import with_point
+from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import say
 
 SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
@@ -293,6 +294,6 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
     return counts

@@ -150,7 +150,7 @@ def load_environments(spec: str) -> Environments:
         UserError: there is no such file or name, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
     module = import_file("environment", spec, file)
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]

@@ -24,10 +24,14 @@ def read_report(path: str) -> dict:
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
         compared = [(task["keys"], task["values"]) for task in report["tasks"].values()]
-        need(compared and report["model"]["name"], f"got {path!r} without tasks; expected a results.json of a run")
+        need(
+            compared and report["model"]["name"], f"got {path!r} without tasks; expected results.json of evaluation.py"
+        )
         return report
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+        raise UserError(
+            f"got {path!r} ({type(error).__name__}: {error}); expected results.json of evaluation.py"
+        ) from None
 
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
@@ -45,7 +49,7 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
         alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
         if alone:
-            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+            say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
             found = compare_values(one, two, samples, seed)

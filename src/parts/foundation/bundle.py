@@ -1,6 +1,7 @@
 """Paths of this bundle and of its embedded model, data and rewards."""
 
 import json
+import shlex
 from pathlib import Path
 
 from parts.foundation.messages import need
@@ -13,6 +14,11 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
 def has_embedded_data(data: str) -> bool:

@@ -77,7 +77,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
     """What the user is told of an error of `is_out_of_memory`."""
     said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    message = f"got an out-of-memory error {phase} ({said}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 

@@ -70,7 +70,7 @@ def parse_bool(text: str) -> bool:
         return True
     if text.lower() in ("false", "no", "off", "0"):
         return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected true or false")
 
 
 def parse_auto(text: str) -> int | None:
@@ -78,7 +78,7 @@ def parse_auto(text: str) -> int | None:
     try:
         return None if text.lower() == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number or auto") from None
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
@@ -125,8 +125,8 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         text = Path(path).read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+        raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected some")
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
@@ -138,7 +138,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
@@ -222,22 +222,22 @@ def check_trainer(config: BaseConfig) -> None:
     check_numbers(config)
     check_choices(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
         "got mismatch bounds that exclude 1; expected low <= 1 <= high",
     )
     fixed = config.aggregation == "fixed_length"
-    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(
         not (config.merge_lora and config.load_in_4bit),
         "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
         "afterwards, as references/deployment.md shows",
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     reused = config.reuse_prefill or config.rollout_engine == "hf"
@@ -246,9 +246,9 @@ def check_trainer(config: BaseConfig) -> None:
     waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
     whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
     got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected samples, the default, or never")
+    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+    need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
 
 def free_on_resume(config) -> set[str]:

@@ -82,7 +82,7 @@ class OwnFunction:
         loss, clipped = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         loss = self.checked(loss, [known["logprobs"].shape])
         lost = known["logprobs"].requires_grad and not loss.requires_grad
-        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        need(not lost, f"got a loss without a gradient from {self.spec}; try logprobs without .detach()")
         clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
         return loss, clipped.detach().float()
 
@@ -92,7 +92,7 @@ def own_function(kind: str, spec: str) -> OwnFunction:
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)
-    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one that it defines")
     return OwnFunction(kind, spec, function)
 
 

@@ -219,8 +219,8 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             measured = replace(measured, plain=plain, groups=groups)
     need(
         measured,
-        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
+        f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
+        "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parts.data.chat import give_template
 from parts.data.rows import hub_is_reached, is_hub_id
-from parts.foundation.bundle import BUNDLE
+from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
@@ -84,9 +84,8 @@ def config_file(source: str) -> str | None:
 
 def merge_command(source: str, *flags: str) -> str:
     """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def refuse_adapter(source: str, flag: str, why: str) -> None:
@@ -107,11 +106,11 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
@@ -127,7 +126,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -305,7 +304,8 @@ def open_tokenizer(config: BaseConfig, **options):
             )
             missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
             raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+        why = " ".join(str(error).split())
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -361,7 +361,7 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    got = "got 4-bit weights; expected bitsandbytes"
+    got = "got 4-bit weights without bitsandbytes, which reads them"
     need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
@@ -398,7 +398,7 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):

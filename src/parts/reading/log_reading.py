@@ -217,7 +217,7 @@ def opened(path: Path) -> io.TextIOBase:
         outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
         pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
     except (ValueError, KeyError, AttributeError):
-        raise UserError(f"got {path}, which is no whole notebook; expected cells with outputs") from None
+        raise UserError(f"got {path}, which is not a complete notebook; expected cells with outputs") from None
     # transformers shows its steps as a table of HTML; the longest is that of the training
     rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
     table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from parts.foundation.bundle import EMBEDDED_REWARDS
+from parts.foundation.bundle import EMBEDDED_REWARDS, in_bundle
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.user_code import REWARD_STATE, text_of_answers
 
@@ -29,8 +29,8 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
@@ -254,7 +254,7 @@ def refuse_form_of_verl(spec: str, function) -> None:
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 

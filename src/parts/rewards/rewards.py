@@ -190,7 +190,9 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 def finite_number(value) -> float | None:
     """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
-    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # no tensor, or one of several numbers
+    with contextlib.suppress(
+        AttributeError, RuntimeError, TypeError, ValueError
+    ):  # no tensor, or one of several numbers
         value = value.item() if hasattr(value, "item") else value
     is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
     return float(value) if is_finite else None
@@ -230,8 +232,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:

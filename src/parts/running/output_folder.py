@@ -54,9 +54,9 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+            said = f"got a full disk while saving {target}; expected enough space; try deleting files"
         elif isinstance(error, OSError):
-            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+            said = f"got {error} while saving {target}; expected a writable folder; try another one"
         raise UserError(f"{said}; {intact}") from error
 
 

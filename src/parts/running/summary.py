@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import tell
 from parts.foundation.processes import world
 from parts.foundation.settings import BaseConfig
@@ -41,7 +42,8 @@ def report(config: BaseConfig, summary: dict) -> None:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
+        faults = "; ".join(summary["faults"])
+        tell(f"something went wrong: {faults}; {in_bundle('scripts/diagnose.py')} {folder} says more")
     tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 

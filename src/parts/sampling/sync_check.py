@@ -118,7 +118,7 @@ class SyncCheck:
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
             )
         if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            say(f"note: vLLM keeps {len(lost)} tensors in its own form, such as {lost[0]}; log-probs check them")
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:

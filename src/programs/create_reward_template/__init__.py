@@ -8,39 +8,32 @@
     TRL    name(prompts, completions, **columns) -> [score or None, one a completion]
     verl   compute_score(data_source, solution_str, ground_truth, extra_info=None) -> {"score": number, ...}
 
-A new reward has one core, `score(text, row)`, and a thin adapter for each contract, so both pay the same. In verl the
-column --gold_column is `ground_truth`, and the others are read from `extra_info`, as data_loader.py --for verl and
-verl_train.py write them. verl does not give rewards the prompt: it is read from extra_info's `prompt`, or `raw_prompt`,
-which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
+A new reward has one core, `score(text, row)`, and a thin adapter for each contract, so both pay the same. In verl,
+`ground_truth` is the column --gold_column, and `extra_info` has the others, as data_loader.py --for verl and
+verl_train.py write them. The prompt, which verl does not pass, is read from extra_info's `prompt`, or `raw_prompt` of
+verl_train.py's reward manager. verl has no None: the score is then 0, and so is `applies`.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number after the only ####, as in GSM8K: 33 lines, no dependencies, no self-test
+    final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
-                the sandbox, needs only the standard library and leaves no process behind; --per completion applies
-                --timeout_s to all tests of a program together
+                the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
-                *NUMBER needs a weight of its own; numbers and JSON: --task math, json_schema)
+                *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
---from FILE.py:NAME ports an existing reward to verl's compute_score. The reward has TRL's contract or takes one sample,
-`(prompt, completion, **columns)`, and may be async. A list becomes its weighted sum; the weights come from --weights,
-from LIST*WEIGHTS, or from a preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl.
---inline writes the shortest port to verl, for a plain function of the completion and one column: one file, the function
-and five lines below it. It calls both on completions of the gold answers of --data, or without --data of the answer 42.
-If any score differs, nothing is written.
-A port without --inline imports FILE.py by its path from the output, so keep both together. In verl it sees one row at a
-time, without `completion_ids`. An exception there scores 0 and sets `raised`; otherwise verl would drop the row.
-
---signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
-column, and the order of the arguments; `prompts` and further columns then come by keyword.
-
---data FILE tries a new reward on its rows: reward_preflight.py checks that gold answers score, and that empty, copied,
-cut and listed ones do not.
+--from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
+may be async. A list becomes its weighted sum, with weights from --weights, LIST*WEIGHTS or a preset. A compute_score is
+ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its path from the output, so
+keep both together. In verl it sees one row at a time, without `completion_ids`. An exception there scores 0 and sets
+`raised`; otherwise verl would drop the row.
+--inline writes the shortest port, for a plain function of the completion and one column: the function and five lines
+below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
+score differs.
 
 Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
 
@@ -48,7 +41,6 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
-    python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
         --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py

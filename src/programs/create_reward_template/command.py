@@ -100,7 +100,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
-    need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; expected one of them")
+    need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
@@ -123,7 +123,7 @@ def check_flags(args) -> None:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
         judged = args.target != "verl" or not args.data
-        need(judged, "got --data with a reward for verl alone; expected --for both or trl")
+        need(judged, "got --data with --for verl; expected --for both or trl")
     else:
         name = parts_of(args.source)[1].replace("compute_score", "verl_reward")
         args.name = args.name or (name.lower() if name.isupper() else name)
@@ -132,7 +132,7 @@ def check_flags(args) -> None:
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
     texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
     taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected another Python name, which the file does not use")
+    need(fine and not taken, f"got --name {args.name!r}; expected a Python name that the file does not use itself")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")

@@ -43,7 +43,7 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
     for key in exact:
         known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
-        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example has not; {known}")
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example lacks; {known}")
         check_column(key, "--exact")
     if checker_of(schema).is_valid({}):
         say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")

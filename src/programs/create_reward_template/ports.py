@@ -69,7 +69,7 @@ def without_trainer(args) -> str:
     got = f"got {extracted}, which exists and would hold the rewards of {file}"
     need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
     extracted.write_text(own, encoding="utf-8")
-    say(f"note: {file} imports a trainer; {extracted} has its rewards alone, keep it beside {args.output}")
+    say(f"note: {file} imports a trainer, so {extracted} has its rewards alone; keep it beside {args.output}")
     return str(extracted)
 
 
@@ -88,7 +88,7 @@ def ported(args) -> str:
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
     for_trl = verl_form or (callable(found) and is_per_sample(found))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
-    need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
     args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
@@ -123,9 +123,9 @@ def weighted(args, found) -> list[tuple]:
         return load_rewards(args.source)
     got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
     fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
-    need(fits, f"{got} with {args.source}; expected a list of functions without weights of its own; try it without")
+    need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
-    need(len(args.weights) == count, f"{got}, {len(args.weights)} weights, for a list of {count} functions")
+    need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
     return list(zip(found, args.weights, strict=True))
 
 

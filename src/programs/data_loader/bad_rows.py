@@ -41,7 +41,7 @@ class BadRows(UserError):
         if count > 20:
             everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
             shown_rows.append(f"… and {count - 20} more; {everything}")
-        head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
+        head = f"got {count} bad row{'s' * (count > 1)}; expected none; try fixing them, or --on_bad skip to omit them"
         super().__init__("\n".join([head, *shown_rows]))
 
 

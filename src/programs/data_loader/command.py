@@ -81,7 +81,7 @@ def settings_of(args) -> Settings:
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
-        (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before --map"),
+        (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before it"),
     )
     for holds, got in rules:
         need(holds, f"got {got}")

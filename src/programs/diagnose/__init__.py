@@ -14,11 +14,10 @@ A RUN_OR_FILE is one of
     ms-swift                      its output folder: logging.jsonl, args.json, completions.jsonl
     others                        lines of name=value, CSV (wandb's export), tables, notebooks; --columns names others
 
-The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps and more, with the reason)
-or unreadable. It names at most two causes. The figures that a cause explains are listed under it, without advice of
-their own. With two causes, a command tells them apart. Settings, samples and the reward's source are read from files
-beside the log, or from those that flags name. Only --rescore runs code of the run, in the sandbox. The last lines say
-what was read and what else would decide.
+The verdict is learned, did not learn, broken (since a step), too short, no verdict (50 steps or more, with the reason)
+or unreadable. It names at most two causes, each with the figures that it explains, and a command that tells two apart.
+Settings, samples and the reward's source are read from files beside the log, or from those that flags name. Only
+--rescore runs code of the run, in the sandbox. The last lines say what was read and what else would decide.
 
 Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only if noise of
 the same scatter and persistence would rarely produce them, even in the best of many stretches: each cause appears in

@@ -46,7 +46,7 @@ def named_columns(pairs: list[str]) -> dict[str, str]:
     columns = dict(pair.partition("=")[::2] for pair in pairs)
     for figure, name in columns.items():
         known = figure in FIGURES and name
-        need(known, f"got --columns {figure}={name}; expected FIGURE=NAME with a figure of {', '.join(FIGURES)}")
+        need(known, f"got --columns {figure}={name}; expected FIGURE=NAME with one of {', '.join(FIGURES)}")
     return columns
 
 

@@ -49,10 +49,10 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     try:
         details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):
-        raise UserError(f"got --rescore, and the sandbox did not run: {done.stderr.strip()[-300:]}") from None
+        raise UserError(f"got --rescore, but the sandbox did not run: {done.stderr.strip()[-300:]}") from None
     found = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
     for match, detail in zip(found, details, strict=True):
-        need(match, f"got --rescore, and the reward failed in the sandbox: {detail[-300:]}")
+        need(match, f"got --rescore, but the reward failed in the sandbox: {detail[-300:]}")
     return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
 
 
@@ -64,13 +64,13 @@ def rescore(run: LoggedRun, spec: str, data: str) -> None:
     folder = Path(run.path).parent
     file, name = next(iter(named_rewards(spec, run)), ("", ""))
     path = file_near(file, folder)
-    got = f"got --rescore with {file or 'no file of the reward'}"
+    got = f"got --rescore with {file or 'no reward'}"
     need(path, f"{got}; expected the reward's file; try --reward FILE.py:function")
     text = path.read_text(encoding="utf-8")
     known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
     need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
     rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
-    need(rows, "got --rescore and no samples; expected samples.jsonl beside the log, or --samples FILE")
+    need(rows, "got --rescore without samples; expected samples.jsonl beside the log, or --samples FILE")
     golds = [row for row in rows if row["gold"] is not None]
     trials = {"logged": [rows], "twice": [rows, rows], "alone": [[row] for row in rows], "reversed": [rows[::-1]]}
     trials["nonsense"] = [[with_text(row, NONSENSE) for row in rows]]

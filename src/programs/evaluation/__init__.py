@@ -22,8 +22,8 @@ Every task also takes data=FILE, limit=N and max_new_tokens=N.
     mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
     compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: paired bootstrap over rows
 
-Deliberately left out: benchmarks' own data (give the file or hub id), log-probs from servers and vLLM (too many
-dialects to trust), and judging by another model (a reward function may do that).
+Deliberately left out: benchmarks' own data (give the file or hub id); log-probs from servers and vLLM, whose dialects
+differ too much; judging by another model (a reward function may do that).
 
     python scripts/evaluation.py --task math --data assets/data/arithmetic_eval.jsonl              # CPU, in seconds
     python scripts/evaluation.py --model Qwen/Qwen2.5-0.5B-Instruct --model runs/qwen/final \\

@@ -23,7 +23,7 @@ OURS = {  # arguments of the engine that follow from other settings
     "gpu_memory_utilization": "--vllm_memory",
     "max_model_len": "--max_length",
     "enable_lora": "a model that the adapters are merged into",
-    "enable_sleep_mode": "to leave it out: nothing else needs the memory",
+    "enable_sleep_mode": "leaving it out: nothing else needs the memory",
 }
 
 

@@ -38,7 +38,7 @@ class RewardTask(Task):
 
     def check(self):
         specs = [*self.targets, *self.config.reward]
-        need(specs, "got the task reward without functions; expected at least one; try --task reward:FILE.py:function")
+        need(specs, "got task reward without a function; try --task reward:FILE.py:function")
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
@@ -73,7 +73,7 @@ class EnvironmentTask(Task):
 
     def check(self):
         given = self.config.environment
-        need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
+        need(given, "got task environment without a class; try --environment FILE.py:Class")
         self.tried = set()
         self.environments, self.reward = load_scored(self.config)
 

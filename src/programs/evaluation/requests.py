@@ -109,8 +109,8 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     strings = sum(isinstance(row.get("prompt"), str) for row in rows)
     if chat and strings and config.chat_template == "auto":
-        got = f"{strings} of {len(rows)} prompts are strings, sent as the user's turn of the chat template"
-        say(f"note: {got}; a run without --chat trains on them as they are: --chat_template off evaluates that")
+        got = f"{strings} of {len(rows)} prompts are strings, sent as user turns through the chat template"
+        say(f"note: {got}; for a model trained without --chat, which saw bare strings, use --chat_template off")
     for row in rows:
         question = task.question(row)
         templated = form is not None and form.holds(question)

@@ -10,7 +10,7 @@ from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
 from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, read_rows
-from parts.foundation.bundle import BUNDLE
+from parts.foundation.bundle import BUNDLE, EMBEDDED_EVAL
 from parts.foundation.messages import UserError, need, say
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
@@ -31,7 +31,7 @@ def sibling(name: str):
 
 def rows_of(source: str, flag: str = "--data") -> list[dict]:
     """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
-    need(source, f"got no {flag}; expected a file or hub id; try {flag} assets/data/arithmetic_eval.jsonl")
+    need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
         rows = read_rows(source)
@@ -62,7 +62,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         same_rows = not config.fewshot_data
         pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
-        need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
         shots, found = pool[: config.fewshot], rows
         shown = [what_asks(task, row) for row in shots]
         rows = [row for row in found if what_asks(task, row) not in shown]
@@ -101,7 +101,8 @@ def given_texts(config, row: dict) -> list[str]:
     given = row.get(config.completion_column)
     texts = [given] if isinstance(given, str) else given
     good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
+    got = f"{str(given)[:60]!r} in column" if config.completion_column in row else "no column"
+    need(good, f"got {got} {config.completion_column!r}; expected text or a list of texts")
     return texts
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from parts.evaluating.evaluation_results import compare_reports, read_report, unique_keys
 from parts.evaluating.paired_tests import summarize
+from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
 from parts.foundation.processes import world
@@ -173,7 +174,7 @@ def run(config: Config) -> int:
             print_comparison(*reports, config)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
-        say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")
+        say(f"as a page: python {in_bundle('scripts/report.py')} {shlex.join(map(str, folders))} --output {target}")
     return 0
 
 

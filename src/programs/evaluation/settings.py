@@ -93,7 +93,7 @@ class Config(BaseConfig):
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
     removed: ClassVar = {
-        "fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns",
+        "fewshot_as_turns": "leaving it out: with a chat template, worked examples are turns",
         **dict.fromkeys(("out_json", "fields", "metric"), "results.json or comparison.json of --output_dir, by task"),
     }
 
@@ -126,22 +126,22 @@ def check_choices(config: Config) -> None:
         ),
         "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
         f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
-        f"n {c.n} with temperature 0, which makes all alike; expected sampling; try --temperature 0.8": (
+        f"n {c.n} with temperature 0, at which all completions are equal; try --temperature 0.8": (
             c.n > 1 and not c.temperature and not c.completion_column
         ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
-        f"--compare with {len(c.compare)} files; expected two results.json; try --compare BEFORE AFTER": (
+        f"{len(c.compare)} paths after --compare; expected two; try --compare BEFORE AFTER": (
             len(c.compare) not in (0, 2)
         ),
         "an empty --stop; expected text": not all(c.stop),
-        "--base_url; expected one --model, the server's name": url and len(c.model) != 1,
+        "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
             url and not url.startswith(("http://", "https://"))
         ),
         f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": (
             text and is_path and not path.is_file()
         ),
-        "--attn_implementation without --engine hf, which alone reads it; try to leave it out": (
+        "--attn_implementation, which only --engine hf reads; try leaving it out": (
             c.attn_implementation != "auto" and served
         ),
         "--vllm_args without vLLM in this process; try --engine vllm, or the server's own flags": (
@@ -162,7 +162,7 @@ def check_environment(config: Config) -> None:
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
     refused = {
         "base_url": "expected a model that takes token ids; try its folder as --model, or --engine vllm",
-        "completion_column": "expected a model that plays; try --model",
+        "completion_column": "but a conversation needs a model; try --model",
         "stop": "expected answers that end at the end token; try a lower --max_new_tokens",
         "fewshot": in_data,
         "system_prompt": in_data,

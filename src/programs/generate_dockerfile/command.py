@@ -24,6 +24,14 @@ NO_SECRETS = [
 ]
 COMPILED = ["**/__pycache__", "**/*.pyc"]
 
+REMOVED = {  # flags of earlier versions, and what takes their place
+    **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
+    **dict.fromkeys(("verl_base", "megatron", "flash_attn", "no_flash_attn"), "--style verl, whose image has them"),
+    "from_env": "editing the written Dockerfile with the versions of `pip freeze`",
+    "print_build": "leaving it out: the commands are always printed",
+    "json": "--list alone: the table is TOML",
+}
+
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
@@ -37,7 +45,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
     parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
-    return parse_flags(parser, argv)
+    return parse_flags(parser, argv, removed=REMOVED)
 
 
 def compose(plan: ImagePlan, output: Path) -> str:
@@ -83,7 +91,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
     """Build, run and push, as typed into a shell."""
     program = {
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
-        "trl": "trl vllm-serve --help",
+        "trl": "vllm serve --help",
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
@@ -101,7 +109,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 def write(files: dict[Path, str], force: bool) -> None:
     """Write all files, or none: UserError where one exists with another text and force is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
-    need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
+    need(force or not kept, f"got {', '.join(kept)}, which exist; expected new files; try --force or another --output")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -114,7 +122,7 @@ def generate(args: argparse.Namespace) -> None:
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
     if args.output == "-":
-        need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
+        need(not args.compose and not args.devcontainer, "got --output - and a second file; try --output Dockerfile")
         tell(plan.dockerfile, end="")
         return
     if output.is_dir():

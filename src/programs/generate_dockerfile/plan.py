@@ -92,9 +92,9 @@ def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePla
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
-    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl; try it")
+    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl")
     known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
-    need(cuda in known, f"{got}; expected {' or '.join(known)} (--list); try --style {style} --cuda {known[0]}")
+    need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
     pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"

@@ -15,9 +15,8 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
     loss         -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) + beta k3(policy || reference)  eq. 3
                  averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
 
-The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
-before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
-survives a resume.
+The settings have TRL's names and, above 50M parameters, TRL's learning rate. This file adds checks before the model
+loads, greedy held-out evaluation, metrics and samples on disk, stages, and a prompt order that survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.

@@ -17,11 +17,11 @@ BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
     "gpu_memory_utilization": "--vllm_gpu_memory_utilization",
     "max_model_len": "--max_prompt_length and --max_completion_length",
     "enable_sleep_mode": "--vllm_enable_sleep_mode",
-    "enable_lora": "to leave it out: TRL merges adapters for the copy",
+    "enable_lora": "leaving it out: TRL merges adapters for the copy",
     "tensor_parallel_size": "--trainer_args vllm_tensor_parallel_size=2",
     "model_impl": "--trainer_args vllm_model_impl=transformers",
     "trust_remote_code": "--trainer_args trust_remote_code=true",
-    **dict.fromkeys(("logprobs_mode", "distributed_executor_backend"), "to leave it out"),
+    **dict.fromkeys(("logprobs_mode", "distributed_executor_backend"), "leaving it out"),
 }
 
 
@@ -43,7 +43,7 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
     if config.use_vllm != "colocate":
         yield
         return
-    import_vllm("--use_vllm colocate", "to leave it out")
+    import_vllm("--use_vllm colocate", "leaving it out")
     from trl.generation import vllm_generation
 
     ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})

@@ -184,8 +184,8 @@ SET_HERE = {
     "auto_find_batch_size": "--profile memory",
     "data_seed": "--seed",
     "max_tool_calling_iterations": "--max_turns, which is one more",
-    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "to leave it out"),
-    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "to leave it out"),
+    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "leaving it out"),
+    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "leaving it out"),
 }
 
 
@@ -234,12 +234,12 @@ def check_settings(config: Config) -> None:
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
     for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
-    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(c.lora_rank or not c.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
     need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in c.report_to if not importlib.util.find_spec(name)]

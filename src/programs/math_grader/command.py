@@ -92,7 +92,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has gone, as `| head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {told}", file=sys.stderr)
         return 2
     return 0
 

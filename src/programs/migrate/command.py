@@ -69,7 +69,7 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     """A script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
-    got = f"got {file}, which imports nothing of TRL"
+    got = f"got {file}, which imports nothing from TRL"
     need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
@@ -102,14 +102,14 @@ def compiled(name: str, text: str) -> None:
         compile(PythonSource(name, text).runnable, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
     except (SyntaxError, ValueError) as error:
         got = f"got {error} in the new text of {name}; expected Python, so nothing was written"
-        raise UserError(f"{got}; try each setting written once in the old file") from None
+        raise UserError(f"{got}; try writing each setting once in the old file") from None
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
     """A verl job."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
+    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]
@@ -180,13 +180,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run(parse(argv))
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.code
 
 
 def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
     """Run one step; says what TRL read beside what the new script says."""
-    need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; verl_train.py tries jobs")
+    need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; try verl_train.py --check")
     script = PythonSource(path.name, result["text"]).runnable
     answer = trial(script, path.parent, args.model, args.data)
     rows = [row | {"read": answer.get(row["config"], {}).get(row["setting"], "")} for row in result["settings"]]
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
         with path.open(encoding="utf-8-sig", newline="") as f:
             text = f.read()
     except (OSError, ValueError) as error:
-        raise UserError(f"got {args.file} ({error}); expected readable UTF-8; try its path, or to save it so") from None
+        raise UserError(f"got {args.file} ({getattr(error, 'strerror', error)}); expected a file in UTF-8") from None
     need(not out or not out.exists(), f"got --out {args.out}, which exists; expected a new file; try another name")
     is_dos = "\r\n" in text and text.count("\r\n") == text.count("\n")
     text = text.replace("\r\n", "\n") if is_dos else text

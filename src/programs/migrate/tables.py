@@ -33,7 +33,7 @@ def known_version(package: str, text: str) -> str:
     if wanted in versions:
         return wanted
     known = f"{package}=={versions[0]} to {versions[-1]}"
-    raise UserError(f"got --from {package}=={text}; expected a version of {known}; try `pip index versions {package}`")
+    raise UserError(f"got --from {package}=={text}; expected {known}; try `pip index versions {package}`")
 
 
 def newest(package: str) -> str:

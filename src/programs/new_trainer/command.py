@@ -133,7 +133,7 @@ def check_missing(source: str, given: dict) -> None:
         ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
     )
     remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
-    need(not missing, f"got no {flags} beside {beside}; expected it for check and run; try {remedy}, or FILE alone")
+    need(not missing, f"got {beside} without {flags}, which check and run need; try {remedy}, or FILE alone")
 
 
 def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, list[str], list[str]]:

@@ -60,7 +60,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         text = out.read()
     if ended_by:
         raise KeyboardInterrupt(ended_by)
-    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
+    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; its message is above")
     printed = json.loads(text)
     rows = printed["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}

@@ -14,13 +14,13 @@ With S and T the student's and the teacher's distribution of the next token (Aga
     jsd              beta KL(T || M) + (1 - beta) KL(S || M),  M = (1 - beta) S + beta T
     policy_gradient  A_t = -sum_s>=t discount^(s-t) (log S - log T)(token s), a constant, in PPO's clipped loss
 
-A divergence's gradient is exact given the text so far; none flows through the sampling. The first three sum over the
-vocabulary, so they have less noise than the last, which needs only one log-prob a token from the teacher. The loss is
-the mean over completion tokens, including the end token, without prompts and pads. --reward_coef adds a reward.
+No gradient flows through the sampling. The three divergences sum over the vocabulary, so their gradient given the text
+so far is exact and less noisy than that of policy_gradient, which needs only one log-prob per token from the teacher.
+The loss is the mean over completion tokens, end token included, without prompts and pads. --reward_coef adds a reward.
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
-that returns `prompt_logprobs` (vLLM does). Logits and their gradients are computed in pieces of --logits_chunk, so that
-neither model's tokens x vocabulary exists at once. Per-token tensors are [B, T]; masks are 1 = keep.
+that returns `prompt_logprobs`, such as vLLM. Logits and their gradients are computed in pieces of --logits_chunk.
+Per-token tensors are [B, T]; masks are 1 = keep.
 
 Deliberately left out: teachers of another vocabulary, distillation of hidden states, teachers that sample, sharded
 models. Each process holds student and teacher whole; a teacher that does not fit belongs behind a server.

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from parts.foundation.bundle import EMBEDDED_MODEL
+from parts.foundation.bundle import EMBEDDED_MODEL, in_bundle
 from parts.foundation.messages import need
 from parts.foundation.settings import check_trainer, in_order, parse_settings, setting
 from parts.learning.idle_settings import say_idle
@@ -76,15 +76,15 @@ def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that contradict each other or would do nothing."""
     check_trainer(config)
     c, sampled = config, config.objective == "policy_gradient"
-    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
+    made = f"`python {in_bundle('assets/make_tiny_lm.py')} --teacher runs/teacher`, then --teacher runs/teacher"
     need(c.teacher, f"got no --teacher; expected a folder, a hub id or a server; for the embedded task try {made}")
     largest = max(c.beta, c.discount)
     need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
-    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
-    need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
+    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student without a number of tokens; try --kl_top_k 32")
+    need(c.kl_coef or c.reward_coef, "got kl_coef 0 and reward_coef 0, which leave no loss; try --kl_coef 1")
     got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"

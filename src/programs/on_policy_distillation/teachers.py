@@ -40,10 +40,10 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
-        got = f"got teacher {spec!r}, which splits {text[:60]!r} otherwise"
+        got = f"got teacher {spec!r}, which splits {text[:60]!r} differently"
         need(student == teacher, f"{got}: student {student[:8]}, teacher {teacher[:8]}; {remedy}")
     if tokenizer.chat_template != other.chat_template:
-        say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
+        say(f"warning: the chat template of teacher {spec!r} differs; it reads prompts in the student's")
 
 
 def check_server_objective(config: Config) -> None:

@@ -5,25 +5,24 @@
 # ///
 """Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 
-    a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
-                       model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
-                       before and after, by transformers' own generate and the run's reward, greedy and sampled once;
-                       held-out prompts that also occur in training, or swap the numbers of one (a+b, b+a); whether
-                       the accuracies in metrics.jsonl are those of its models; KL to its start or teacher
-    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
-                       and reward: computed again from the completions; intervals and McNemar's p recomputed;
-                       unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
-                       verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
-                       output), whether hostile programs get paid, read or change anything, or end the reward
+    a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start or a page of templates/: whether the
+                       saved model loads in transformers (an adapter through peft) and differs from the start;
+                       held-out accuracy before and after, by transformers' own generate and the run's reward,
+                       greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
+                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher
+    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
+                       completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
+                       it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
+                       hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
-    FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
-                       by --as (--set: the numbers inside them): value and gradient against float64 loops over single
-                       tokens, with padding, a hole, an empty row, large ratios, equal scores; a second call; of GAE
-                       the bootstrap and the returns, of losses an entropy term and the sampler's log-probs. It says
-                       which form of inputs fits, such as [T, B], lists what it does not recognise, and never guesses
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
+    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as (--set: the numbers
+                       inside them): value and gradient against float64 loops over single tokens, with padding, a hole
+                       in the mask, an empty row, large ratios and equal scores; a second call; GAE's bootstrap and
+                       returns; a loss's entropy term and use of the sampler's log-probs. It reports which form of
+                       inputs fits, such as [T, B], and lists what it does not recognise
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
@@ -31,23 +30,21 @@
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
-stdout has one JSON object; stderr has at most five sentences and the findings. A run is measured on as many held-out
-rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm only their own
-files and processes, even if nothing contains them.
+stdout has one JSON object; stderr has at most five sentences and the findings. As many held-out rows of a run are
+measured, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs can harm only
+their own files and processes, even where nothing contains them.
 
-Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
-environment's conversations: its answers are scripted, and neither TRL nor verl starts.
+Deliberately left out: bootstrap intervals; losses that choose tokens within a minibatch; real play of an environment:
+its answers are scripted, and neither TRL nor verl starts.
 
     python scripts/prove.py runs/x
-    python scripts/prove.py runs/evaluation/results.json
     python scripts/prove.py my_rewards.py:says --data train.jsonl
-    python scripts/prove.py my_environment.py:Task --data train.jsonl
     python scripts/prove.py my_losses.py --as my_loss=grpo,my_baseline=rloo
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is also false if
-the most important figure could not be measured.
+Exit codes: 0 no finding, 1 a finding, 2 bad input. `proved` in the JSON is also false if the most important figure
+could not be measured.
 """
 
 ROOMS = (

@@ -49,8 +49,8 @@ def make_parser() -> argparse.ArgumentParser:
 def check_flags(args, kind: str, *taken: str) -> None:
     """Raise UserError for flags that this kind of thing does not take."""
     for place, flag in FLAGS.items():
-        got = f"got {flag} with {args.thing}, which is checked as {kind} and takes none"
-        need(place in taken or not getattr(args, place), f"{got}; expected it with another kind; try it without")
+        got = f"got {flag} with {args.thing}, which is checked as {kind}"
+        need(place in taken or not getattr(args, place), f"{got}; expected no such flag; try leaving it out")
 
 
 def proof_of(args) -> Proof:

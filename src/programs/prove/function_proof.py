@@ -222,7 +222,7 @@ def named_numbers(given: str) -> dict[str, float]:
     """The numbers of --set, by role."""
     numbers = {}
     for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
-        got = f"got --set {given}: {name}={value}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
+        got = f"got --set {given}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
         need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
         numbers[name] = float(value)
     return numbers
@@ -265,6 +265,7 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
+    accepted += ", or for a reward --data FILE"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     odd = [x.name for x in unknown if x.unknown_form]

@@ -176,7 +176,7 @@ function controls(groups) {
     check("log scale", "log"), several ? check("seeds of a setting as a band", "bands") : null,
     ...(runs.length > 1 ? runs.map(runChoice) : []),
     el("span", {class: "small soft"},
-      "drag to zoom, double-click to undo; ticks below: checkpoints, above: evaluations"));
+      "drag to zoom, double-click to reset; ticks below: checkpoints, above: evaluations"));
 }
 
 async function startCurves() {

@@ -25,7 +25,7 @@ function shown(text, length = LONG) {
   for (const match of visible.matchAll(ODD)) {
     part.append(visible.slice(start, match.index));
     const number = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    part.append(el("span", {class: "odd", title: "a character that is not seen"}, "U+" + number));
+    part.append(el("span", {class: "odd", title: "an invisible character"}, "U+" + number));
     start = match.index + match[0].length;
   }
   part.append(visible.slice(start));

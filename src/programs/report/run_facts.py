@@ -66,7 +66,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     if json_beside(folder, "summary.json") or (planned and last >= planned):
         return f"It ran to its end: {at}."
     if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at {at}: its --minutes were over, or by Ctrl-C."
+        return f"It ended at {at}: --minutes had passed, or Ctrl-C stopped it."
     if any(step >= last for _, step, _ in run.bad):
         return f"It ends at {at} with values that are not finite."
     log = Path(run.path)
@@ -75,7 +75,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     written = f"it was last written {age / size:.0f} {unit} ago"
     if run.trainer in ("trl", "verl") or not planned:
         return f"The log ends at {at}; {written}."
-    guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
+    guess = "it is probably running" if age < 120 else "it has stopped or failed, or a step takes long"
     return f"The log ends at {at}; {written}, without a summary.json: {guess}."
 
 

@@ -13,7 +13,7 @@ function turn(message) {
 
 // What a colour says of a token: its log-prob, from 0 (none) to -5 (full), or its advantage by sign and size.
 const COLOURS = {logprobs: "log-prob", advantages: "advantage"};
-const HINTS = {logprobs: "the redder, the less likely the token was to the sampler",
+const HINTS = {logprobs: "the redder, the less likely the sampler found the token",
   advantages: "green: made likelier, red: made less likely"};
 let colouredBy = "";
 
@@ -83,7 +83,7 @@ function saidBy(row) {
     const whole = el("pre", {}, ...pieces.map(piece => el(piece && piece.sampled ? "ins" : "span", {},
       shown(plain(piece && piece.text)))));
     box.append(el("details", {open: !Array.isArray(messages)}, el("summary", {class: "small"},
-      "as the model saw it; what it sampled is marked"), whole));
+      "as the model saw it; sampled text is marked"), whole));
   }
   return box;
 }
@@ -108,7 +108,7 @@ function sampleCard(row, mean, chosen) {
   if (typeof others.advantage === "number") said.push(`advantage ${figure(others.advantage)}`);
   else if (mean !== null && row[SCORE] !== null) {
     const off = row[SCORE] - mean;
-    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} against the mean of these`);
+    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} from the mean of these`);
   }
   if (!row[FINISHED]) said.push("cut off");
   for (const [name, value] of Object.entries(others)) {

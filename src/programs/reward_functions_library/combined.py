@@ -31,7 +31,7 @@ class Combined:
         self.functions, self.weights, self.mode = list(functions), list(weights or [1.0] * len(functions)), mode
         unfit = not self.functions or len(self.weights) != len(self.functions)
         if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
-            raise ValueError(f"got mode={mode!r}, {weights=}; expected sum, product (none < 0) or gated, and one each")
+            raise ValueError(f"got {mode=}, {weights=}; expected sum, product (none below 0) or gated, a weight each")
         if not all(map(_number_between(), self.weights)):
             raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
         parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]
@@ -80,7 +80,7 @@ class AdaptiveReward(Combined):
         super().__init__(functions, start, mode, name)
         ends = isinstance(end, list | tuple) and len(end) == len(self.functions) and all(map(_number_between(), end))
         if not ends or (mode == "product" and min(end) < 0):
-            raise ValueError(f"{name}: got {end=}; expected finite numbers, one for each, none < 0 in a product")
+            raise ValueError(f"{name}: got {end=}; expected a finite number for each, in a product none below 0")
         if not _number_between(0, 1, below=True)(decay):
             raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
         self.end, self.decay, self.success = list(end), decay, 0.0

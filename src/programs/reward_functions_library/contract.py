@@ -117,7 +117,7 @@ def _check_options(function, options: dict) -> None:
             if not fits(low, high):
                 got, given = f"{lower}={low!r} with {upper}={high!r}", upper if upper in options else lower
                 other = lower if given == upper else upper
-                raise ValueError(f"{name}: got {got}; expected {lower} not above {upper}; try setting {other} too")
+                raise ValueError(f"{name}: got {got}; expected {lower} to be at most {upper}; try setting {other} too")
 
 
 @functools.lru_cache(256)

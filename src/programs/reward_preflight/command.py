@@ -62,8 +62,8 @@ def share_of(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     known = [*PROBES, *POLICIES]
     if name not in known or number_of(value) is None:
-        names = f"NAME one of {', '.join(known)}{suggest(name, known)}"
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=SHARE such as empty=0.4, {names}")
+        names = f"NAME one of {', '.join(known)}{'' if name in known else suggest(name, known)}"
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected NAME=SHARE such as empty=0.4, {names}")
     return name, float(value)
 
 

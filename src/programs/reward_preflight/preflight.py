@@ -111,9 +111,9 @@ class Preflight(Checks):
         pairs = [(row, variants) for row in self.rows if (variants := gold_variants(row, self.args))]
         need(
             pairs,
-            f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
-            f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
-            "try --answer_column, --gold_column or --gold_template with a completion of full marks",
+            f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'}, which give no reference "
+            f"completion; expected those of --gold_template or {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
+            "try --answer_column, --gold_column or --gold_template",
         )
         order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
         for row, variants in pairs:

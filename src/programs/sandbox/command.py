@@ -38,7 +38,7 @@ def run_command(args: argparse.Namespace) -> int:
         tell(json.dumps(sandbox_report(), indent=2))
         return 0
     if not args.code or not args.tests:
-        raise BadTests("got neither --report nor a program; expected --code with --tests")
+        raise BadTests("got neither --report nor a program with tests; expected --code FILE --tests FILE")
     code, tests = (Path(path).read_text(encoding="utf-8") for path in (args.code, args.tests))
     tests = json.loads(tests) if args.tests.endswith(".json") else tests
     limits = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict")}
@@ -54,7 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run_command(command_flags().parse_args(argv))
     except (BadTests, SandboxError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {told}", file=sys.stderr)
         return 3 if isinstance(error, SandboxError) else 2
 
 

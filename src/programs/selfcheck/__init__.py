@@ -24,16 +24,16 @@ the published formulas and the plain networks' logits:
 A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
 table says which one it is, and for distillation whether the KL is reverse or forward.
 
-If a page plays conversations, selfcheck also plays some with an environment and answers of its own, whose ids differ
-from those of their text encoded again: so it knows which tokens were sampled and which conversation a return is of.
+If a page plays conversations, selfcheck also plays some with its own environment and answers. The ids of these answers
+differ from those of their text encoded again, which shows which tokens were sampled and whose return is whose.
 
-Policy and critic get a little noise (in memory): on the untouched model many faults give the right numbers. Nothing is
-trained and nothing stays on disk. The model runs about a hundred times: for a large one, use a small one of its family.
+Policy and critic get a little noise in memory, because on the untouched model many faults give the right numbers.
+Nothing is trained or written. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
-fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model, --data or
---reward it uses the embedded ones.
+fp16. Batch, prompts and completions are cut to a few short ones; all other settings are yours. The embedded model, data
+and reward stand in for those that you leave out.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\

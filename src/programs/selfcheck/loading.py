@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import need
 from parts.rewards.reward_forms import import_file
 from programs.selfcheck.one_page import OnePage
@@ -17,7 +18,7 @@ def load_trainer(file: str) -> Trainer:
     need(
         path.suffix == ".py" and path.is_file(),
         f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
-        "try scripts/ppo_train.py",
+        f"try {in_bundle('scripts/ppo_train.py')}",
     )
     sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
     module = import_file("trainer", file, file)
@@ -27,7 +28,7 @@ def load_trainer(file: str) -> Trainer:
     need(
         not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
-        "can be called; try templates/grpo.py",
+        f"can be called; try {in_bundle('templates/grpo.py')}",
     )
     need_names(file, names)
     return trainer

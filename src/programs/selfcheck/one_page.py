@@ -63,7 +63,9 @@ class OnePage(Trainer):
             flags = in_own_words(flags, list(self.fields))
             self.config = HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
-            raise UserError(f"{error}; expected those of the trainer; try --help") from error
+            raise UserError(
+                f"got {str(error).partition(': ')[2]}; expected flags of the trainer; try its --help"
+            ) from error
         return []
 
     def known(self, **settings) -> dict:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 
+from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from programs.selfcheck.contract import CONTRACT
@@ -33,7 +34,7 @@ def prepare(s: Trainer) -> None:
     except s.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
-        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
+        raise UserError(f"got {type(error).__name__} before the first check: {' '.join(str(error).split())}") from error
 
 
 def make_probes(rows: list[dict], holes: bool) -> list[dict]:
@@ -135,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
         tell(CONTRACT.rstrip())
         return 0
     if not options.trainer:
-        parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
+        parser.error(f"got no TRAINER.py; expected it first, then its flags; try {in_bundle('templates/ppo.py')}")
     quiet_environment()
     started = time.perf_counter()
     try:

@@ -18,19 +18,17 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     job.json, settings.json      what these modules read; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED lists settings that verl cannot express (an error), IDLE_IN_VERL those without effect there, TODAY the keys that
-verl dropped or ignores and what to write instead, TRAPS the overrides that would undo a setting or a guard.
+Settings that verl cannot express are errors. It names those without effect there, keys that verl dropped or ignores,
+with what to write instead, and overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
-    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
-    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides mine.txt              # written by hand: KEY=VALUE a line
+    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
+    python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
-    python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
 Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
 failed, 128 + n stopped by signal n.

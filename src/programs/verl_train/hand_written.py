@@ -38,8 +38,8 @@ def read_overrides(file: str) -> list[Written]:
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
             got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
-            way = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`; bash then prints such lines"
-            raise UserError(f"{got}; of a shell script, try a copy: {way}")
+            way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
+            raise UserError(f"{got}; for a shell script, try a copy with {way}")
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")

@@ -81,7 +81,7 @@ def batch_file(config: Config, job: Layout) -> str:
     """job.sbatch, which starts Ray on the machines and then run.sh."""
     least = cpus_needed(config.gpus_per_node, 1)
     got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
-    need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
+    need(not config.cpus or config.cpus >= least, f"{got}; try leaving --cpus out")
     return with_values(
         SBATCH,
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
@@ -213,7 +213,7 @@ def need_cluster(config: Config) -> None:
     except (OSError, ValueError) as error:
         expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
         has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
-        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try to open it in a browser")
+        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try opening it in a browser")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
         usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():

@@ -33,7 +33,8 @@ def check_expressible(c: Config) -> None:
     for name, (allowed, why) in FIXED.items():
         value = getattr(c, name)
         fits = value in allowed or acts.get(name, c.advantage) != c.advantage
-        need(fits, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+        shown = " ".join(value) if isinstance(value, list) else value
+        need(fits, f"got {name} {shown}; expected {allowed[0] or 'none'} with verl: {why}")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_tokens)
     prompts = c.batch_size // c.group_size

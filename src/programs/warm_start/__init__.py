@@ -6,7 +6,7 @@
 #   "pyarrow", "tqdm",
 # ]
 # ///
-"""From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.
+"""Warm-start a model that is never right: supervised rounds on TRL's SFTTrainer until RL has something to reinforce.
 
 Three sources of solutions:
 
@@ -26,8 +26,7 @@ Rounds repeat until held-out samples pass at a rate from --pass_low to --pass_hi
 until their entropy is high enough (references/warm_start.md). Then it writes final/ and prints the next command. After
 kill -9, --resume continues and samples nothing twice. Training prompts that are also held out are refused.
 
-Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
-final/ of a LoRA run is merged: the trainers load it as any model.
+Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers. LoRA ends merged in final/.
 
     python scripts/warm_start.py --data solutions.jsonl --eval_data test.jsonl --reward my.py:reward \\
         --model Qwen/Qwen2.5-0.5B --output_dir runs/warm                                     # worked solutions

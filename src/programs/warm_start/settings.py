@@ -78,7 +78,7 @@ class Config(RunSettings):
     )
     resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
 
-    removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
+    removed: ClassVar[dict[str, str]] = {"packing": "leaving it out, and a higher --micro_batch_size"}
 
     # what the parts read and this program does not offer
     load_in_4bit = False
@@ -103,18 +103,18 @@ def check_warm_start(config: Config) -> None:
     check_numbers(config)
     c, usual = config, type(config)()
     for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
     unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
     idle = ", ".join(f"--{name}" for name in unused if getattr(c, name) != getattr(usual, name))
     where = "with" if c.samples_solutions else "without"
-    need(not idle, f"got {idle} {where} --self or --teacher; which have no effect there; try leaving them out")
+    need(not idle, f"got {idle} {where} --self or --teacher, where they have no effect; try leaving them out")
     bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
     need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
     for name in ("min_format", "min_coverage"):
         need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
-    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
+    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds} above rounds; try --rounds {c.min_rounds}")
     micro = c.micro_batch_size or c.batch_size
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
     vllm = c.rollout_engine == "vllm"

@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 
 from parts.data.chat import as_turns, check_template, template_settings, write_chat
-from parts.data.held_out import asked_words
+from parts.data.held_out import asked_words, split_command
 from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
@@ -23,7 +23,7 @@ def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
     first = json.dumps(leaks[:1], ensure_ascii=False)[:120]
     got = f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}"
-    need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
+    need(not leaks, f"{got}; expected none; try {split_command('FILE')}")
 
 
 def without_solutions(rows: list[dict]) -> list[dict]:
@@ -40,7 +40,7 @@ def solution_text(config: Config, row: dict) -> str:
         more = [key for key, held in value[0].items() if key not in ("role", "content") and held]
         need(not more, f"{got} with {', '.join(more)}; {expected}; try writing all that it says into its content")
         value = value[0].get("content") if value[0].get("role") == "assistant" else None
-    remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
+    remedy = "--completion_column NAME, data_loader.py, --self or --teacher"
     need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
     return value
 
@@ -90,7 +90,7 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     while ids and ids[-1] in ends:  # the text may hold its end token already
         ids = ids[:-1]
     got = f"got solution {text[:80]!r}, which is empty or has an end token inside"
-    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try to remove it from the text")
+    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try removing it from the text")
     return [*ids, end]
 
 
@@ -133,11 +133,8 @@ def load_prompts_and_reward(config: Config) -> tuple:
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
     reward = Reward(specs_for(config.data, config.reward), call_limits(config))
-    split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
-    need(
-        held_out,
-        f"got no --eval_data or --hold_out; expected held-out prompts, which show when RL can begin; try {split}",
-    )
+    got = "got no --eval_data or --hold_out; expected held-out prompts, which show when RL can begin"
+    need(held_out, f"{got}; try {split_command('FILE')}, which writes part.eval.jsonl too")
     if config.teacher and not is_server(config.teacher):
         of_teacher = dataclasses.replace(config, model=config.teacher, chat_template="")
         prompts = [row["prompt"] for row in rows]

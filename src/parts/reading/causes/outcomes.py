@@ -224,7 +224,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 @cause(
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
-    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out part.jsonl",
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
