@@ -155,10 +155,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Warn of string prompts that bypass the chat template, or have control tokens under --chat.
-
-    UserError for --chat without a template, or with prompts that are already rendered.
-    """
+    """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
         has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
         need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")

@@ -91,10 +91,7 @@ def flaw_of_bytes(text: str) -> str | None:
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form of a text: as given, detected if None, and `json` for `jsonl` that does not have one value a line.
-
-    UserError if the text contradicts the form.
-    """
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -147,10 +144,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) for each row of a CSV text; cells are text.
-
-    `delimiter` is the expected separator; another one is detected and reported.
-    """
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:

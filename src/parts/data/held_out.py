@@ -44,10 +44,7 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw tasks with at most `count` rows in sum, by a hash, so that order and seed do not matter.
-
-    `tasks` has one `task_of` for each row.
-    """
+    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -76,10 +73,7 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row whose task also occurs in training, and warn of their number.
-
-    UserError if all occur in training, unless --allow_overlap is given.
-    """
+    """Set `trains` in held-out rows that also train, and warn; UserError if all do, unless --allow_overlap is given."""
     with_columns = bool(getattr(config, "environment", ""))
     trained = {task_of(row, with_columns) for row in rows}
     for row in held_out:

@@ -161,7 +161,6 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell is null, blank, or an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
@@ -272,10 +271,7 @@ def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of odd answers and prompts, and of columns that look like part of the question but are in no prompt.
-
-    `asked` has (row, prompt) pairs. Returns the number of rows by such column.
-    """
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
     warn_odd_answers(source, [row for row, _ in asked], prompts)

@@ -10,10 +10,7 @@ COUNTS = (  # keys whose values verl computes with
 
 
 def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}; returns (configuration or None, findings).
-
-    The only finding is the override that Hydra refuses.
-    """
+    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -46,7 +46,6 @@ class EnvironmentKind:
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
         return [tool["function"]["name"] for tool in self.tools]
 
 

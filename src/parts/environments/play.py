@@ -78,10 +78,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
 
 
 def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
-    """The environments' messages in response to the last answers; [] for conversations that have ended.
-
-    `heard` has the results of `hear`; `last`: this is the last allowed turn.
-    """
+    """The environments' messages in response to the answers that were `heard`; [] for conversations that have ended."""
     said, jobs = [[] for _ in conversations], {}
     for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
@@ -145,10 +142,7 @@ def take_turn(
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
-    """Set each score, by get_reward or else as the sum of turn rewards.
-
-    The part of a score that turn rewards do not cover goes to the last answer.
-    """
+    """Set the scores, by get_reward or else turn rewards; what turn rewards do not cover goes to the last answer."""
     scoring = [c for c in conversations if c.kind.scores]
     values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
     for conversation, value in zip(scoring, values, strict=True):

@@ -191,7 +191,6 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
 
 
 def message_count(row: dict) -> int:
-    """Number of messages in a row's prompt."""
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 

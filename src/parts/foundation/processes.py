@@ -169,10 +169,7 @@ def start_processes(config: BaseConfig):
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
-    """Folders of cgroups under `groups` that may limit this process, inner ones first.
-
-    `listing` is the text of /proc/self/cgroup.
-    """
+    """Folders of this process's cgroups, inner ones first; `listing` is the text of /proc/self/cgroup."""
     folders = []
     for line in listing.splitlines():
         _, kinds, path = line.split(":", 2)
@@ -247,10 +244,7 @@ class CpuThreads:
                 self.choose()
 
     def after(self, seconds: float) -> None:
-        """Measure again after a step that was much slower than the fastest, and every minute while on one thread.
-
-        `seconds` is the step's time.
-        """
+        """Measure again after a step that was much slower than the fastest, and every minute while on one thread."""
         import torch
 
         if not self.most:
@@ -287,7 +281,6 @@ THREADS = CpuThreads()
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 

@@ -252,5 +252,4 @@ def check_trainer(config: BaseConfig) -> None:
 
 
 def free_on_resume(config) -> set[str]:
-    """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

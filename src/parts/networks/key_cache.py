@@ -60,7 +60,6 @@ def roomy_layer():
             self.column = None
 
         def reorder_cache(self, beam_idx):
-            """Keep these rows, in this order."""
             self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
         batch_select_indices = reorder_cache
@@ -174,10 +173,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """Copy the chosen (rows, columns) of each tensor [., heads, T, D] into a room [B, heads, width + BLOCK, D].
-
-    They end at column `width`, with zeros on the left.
-    """
+    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0

@@ -330,10 +330,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
 
 
 def drop_padded(run: LoggedRun) -> None:
-    """Set verl's truncated share to 0 at steps below the length limit.
-
-    verl's V1 trainer pads to the batch's longest response, so its clip_ratio counts that one as truncated.
-    """
+    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
     if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it

@@ -159,19 +159,15 @@ class LoggedRun:
         return sorted(self.series.get(name, {}).items())
 
     def values(self, name: str) -> list[float]:
-        """The finite values of a series, by step."""
         return [value for _, value in self.points(name)]
 
     def ends(self, name: str) -> tuple[float, float]:
-        """Medians of the first and of the last stretch of a series."""
         return ends(self.values(name))
 
     def trend(self, name: str) -> int:
-        """1 where a series rises beyond chance, -1 where it falls, else 0."""
         return trend(self.values(name))
 
     def early(self, name: str, steps: int = EARLY) -> list[float]:
-        """The values of a series at its first steps."""
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
@@ -183,7 +179,6 @@ class LoggedRun:
         return Fact(text, self.name(series), max(self.series.get(series, {}), default=None) if step is None else step)
 
     def steps(self) -> list[int]:
-        """Every training step of the log."""
         names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
 
@@ -207,16 +202,13 @@ class LoggedRun:
         return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
-        """Name and means of the correctness reward: one named so, else the first that judges no format, else the score.
-
-        A score from -1 to 1, such as DAPO's, is mapped to 0 to 1.
-        """
+        """(name, means) of the correctness reward: one named so, else the first that is no format, else the score."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
         if names:
             return names[0], parts[names[0]]
         scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
-        is_signed = lowest == -1 and not parts
+        is_signed = lowest == -1 and not parts  # -1 or 1, as in DAPO
         return "score", [(score + 1) / 2 for score in scores] if is_signed else scores
 
     def answer_series(self) -> str:

@@ -141,10 +141,7 @@ def load_run(
 
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
-    """Fill `texts`, `golds` and the number of training prompts, with gold answers from the run's data files.
-
-    Without data named by a flag or the settings, JSONL files beside the log are used.
-    """
+    """Fill `texts` and `golds` from the samples and data files: those named, else JSONL files beside the log."""
     rows = data_rows(data, folder) if data else data_rows(run.settings.get("data"), folder, run)
     others = data_rows(run.settings.get("eval_data"), folder, run)
     if run.samples and not rows:
@@ -199,10 +196,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
 
 
 def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """A file's text, and its functions with these names.
-
-    For [""]: the functions that take completions and that no other such function uses.
-    """
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]

@@ -196,10 +196,7 @@ def verl_settings(flat: dict) -> dict:
 
 
 def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
-    """(trainer, settings by common names) of a config.json or a one-page trainer's settings.json.
-
-    The trainer is "" if the settings do not show it.
-    """
+    """(trainer or "", common settings) of a config.json, or with `is_page` of a one-page trainer's settings.json."""
     common = common_settings(config)
     if not common.get("lr"):  # 0 means: the default for the model's size
         common.pop("lr", None)
@@ -224,10 +221,7 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file in a run's folder that has the most known settings.
-
-    None if it has fewer than 3, or neither a learning rate nor a group size.
-    """
+    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]

@@ -170,10 +170,7 @@ FEATURES = {  # what a reward may pay instead of the answer -> its amount in a c
 
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
-    """Pearson's correlation of the score with each feature, both centred among equally right completions.
-
-    0 if one of them does not vary.
-    """
+    """Correlation of score and each feature, both centred among equally right completions; 0 if one does not vary."""
     scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
@@ -202,11 +199,7 @@ def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
-    """(gain, low, high): how much the share of right completions rose, with its 95 % interval.
-
-    Between the first and last evaluation if there are two; else between the first and last third of training steps.
-    None with fewer than 8 completions on either side.
-    """
+    """(gain, low, high) of the share of right completions, between held-out evaluations, else thirds of training."""
     held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
     graded = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in graded})
