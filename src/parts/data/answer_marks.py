@@ -116,9 +116,7 @@ def boxes_in(text: str) -> list[str] | None:
 
 
 def accepted(gold) -> list:
-    """All answers that a gold value accepts: the items of a list and of lists in it, else the value itself.
-
-    A matrix is one answer, as JSON text.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -142,8 +140,7 @@ def is_matrix(value) -> bool:
 def hash_mark(text: str) -> re.Match | None:
     """The last `####` of a worked solution, with its answer in group 1; None if it is a heading or in code.
 
-    Only a number may have text below it. Words must be few and end the text, except that "The answer is: …" may repeat
-    them.
+    Only a number may have text below it. Words must be few and end the text, or be repeated by "The answer is: …".
 
     >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
     ('4', None)

@@ -228,9 +228,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """One message for each kind of answer in a column that a reward may misread.
-
-    Truth values are fine if most prompts name them.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
