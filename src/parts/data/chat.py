@@ -1,4 +1,4 @@
-"""Chat templates: their settings, how they render messages, and strings that bypass them or already have their form."""
+"""Chat templates: their settings, rendering messages, and prompts that bypass a template or are already rendered."""
 
 import json
 import re
@@ -28,18 +28,18 @@ def template_text(file: str) -> str:
 
 
 def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    """Set a tokenizer's chat template from a file; "" changes nothing."""
     if file:
         tokenizer.chat_template = template_text(file)
 
 
 def as_turns(prompt, chat: bool):
-    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    """The prompt as messages: with --chat, a string becomes a user turn; other prompts stay as they are."""
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -52,23 +52,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -86,26 +86,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -119,25 +119,25 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 class TemplateForm:
-    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+    """The text that a chat template writes around a user's message; it identifies strings that are already rendered.
 
-    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    A control token inside a text is not enough: people ask about `<|im_end|>`.
     """
 
     def __init__(self, tokenizer):
         try:
             text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-        except Exception:  # a template raises what it likes
+        except Exception:  # templates may raise anything
             text = ""
         before, _, after = text.rpartition("Question")
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
         self.tokens = tuple(token for token in added if token in text and token.strip())
         self.opening = tuple(token for token in self.tokens if token in before)
-        # words as short as "Answer" stand in plain prompts, too
+        # a closing as short as "Answer" also occurs in plain prompts
         self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
 
     def holds(self, prompt) -> bool:
-        """Whether a prompt is a string that begins or ends as the template's text does."""
+        """Whether a prompt is a string that begins or ends like the template's text."""
         if not isinstance(prompt, str):
             return False
         text = prompt.strip()
@@ -147,7 +147,7 @@ class TemplateForm:
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
+    """Number of string prompts that bypass the model's chat template and are not already rendered."""
     if config.chat or not tokenizer.chat_template:
         return 0
     form = TemplateForm(tokenizer)
@@ -155,7 +155,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
+    """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
         has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
         need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
@@ -164,10 +164,10 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
         got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
         need(not wrapped, f"{got}; expected plain text; try without --chat")
-        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        tokens = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
         count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
-        if held:
-            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+        if tokens:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {tokens[0]!r}"
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
@@ -183,6 +183,6 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end

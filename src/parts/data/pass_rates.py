@@ -1,12 +1,12 @@
-"""Pass rates of prompts: pass@k, groups with signal, and the verdict: RL, a warm start, or other prompts."""
+"""Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or other prompts."""
 
 import math
 import statistics
 
 from parts.foundation.messages import need
 
-BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
-LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # 0 and 1 are counted apart
+LEAST_SIGNAL = 0.2  # least share of groups with signal at which RL is worth its samples; our heuristic
 MEND = {
     "RL now": "enough groups have both right and wrong answers",
     "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
@@ -16,7 +16,7 @@ MEND = {
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+    """Probability that at least one of k samples passes, if c of n did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
 
     >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
     (0.9, 0.0, 1.0)
@@ -27,9 +27,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def group_signal(n: int, c: int, group: int) -> float:
-    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+    """Probability that a prompt's group of `group` samples has both passes and failures, if c of n samples passed.
 
-    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+    Unbiased for n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
 
     >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
     (0.6666666666666667, 0.75, 0.0)
@@ -41,7 +41,7 @@ def group_signal(n: int, c: int, group: int) -> float:
 
 
 def histogram(rates: list[float]) -> dict[str, int]:
-    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    """Number of prompts by pass rate; rates 0 and 1 are separate, as their groups have no signal."""
     counts = {"0": sum(p == 0 for p in rates)}
     for low, high in BINS:
         counts[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
@@ -49,7 +49,7 @@ def histogram(rates: list[float]) -> dict[str, int]:
 
 
 def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
-    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    """The key of MEND for a mean pass rate, the share of groups with signal, and that of prompts within the bounds."""
     if rate > high:
         return "harder prompts"
     if rate >= low and signal >= LEAST_SIGNAL:
@@ -58,7 +58,7 @@ def what_fits(rate: float, signal: float, within: float, low: float, high: float
 
 
 def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt for a run with groups of `group`, and what fits them.
+    """Statistics and advice for a run with groups of `group`, from (samples, passes) of each prompt.
 
     RL learns from prompts with a pass rate from `low` to `high`.
     """

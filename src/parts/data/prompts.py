@@ -1,4 +1,4 @@
-"""Prompts as token ids, for training and held out."""
+"""Load training and held-out prompts as token ids."""
 
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
@@ -9,13 +9,13 @@ from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import np
 from parts.foundation.settings import BaseConfig
 
-RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # reward arguments that come from the run, not data
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -26,7 +26,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -35,10 +35,10 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
-    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
     try:
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+    except Exception as error:  # templates may raise anything, such as "system role not supported"
         raise UserError(
             f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
             "roles, or --chat_template FILE"
@@ -48,7 +48,7 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
@@ -70,7 +70,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 
 def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, compared by `check`."""
+    """(training rows, held-out rows for evaluations); `check(config, rows, held_out)` compares the two."""
     rows, held_out = load_prompts(config, tokenizer, config.data), []
     if config.hold_out:
         rows, held_out = hold_out(config, rows)
@@ -82,7 +82,7 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
-    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")

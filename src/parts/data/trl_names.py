@@ -1,4 +1,4 @@
-"""Names of today's TRL: configs with their defaults, arguments of trainers, names in modules."""
+"""Names in the pinned TRL: configs with their defaults, arguments of trainers, names in modules."""
 
 import functools
 import json
@@ -15,5 +15,5 @@ def trl_today(kind: str) -> dict:
 
 
 def trl_defaults(config: str) -> dict:
-    """{setting: default} of a config, with those of transformers."""
+    """{setting: default} of a TRL config, including the settings of transformers' TrainingArguments."""
     return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})

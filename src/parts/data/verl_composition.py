@@ -1,16 +1,16 @@
-"""verl's configuration as Hydra composes it from overrides, by the installed verl."""
+"""Compose the installed verl's configuration from overrides by Hydra, and check it."""
 
 from pathlib import Path
 
 RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # what is computed with
+COUNTS = (  # keys whose values verl computes with
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
 
 
 def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}: (configuration or None, a finding if Hydra refuses one)."""
+    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -29,10 +29,10 @@ def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
 
 
 def missing_values(composed) -> list[str]:
-    """Keys without a value, and counts that are no integers."""
+    """Findings for keys without a value, or else for counts that are not integers."""
     from omegaconf import OmegaConf
 
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
     missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
     if missing:
         return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]

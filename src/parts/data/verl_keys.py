@@ -1,4 +1,4 @@
-"""Keys of verl's configuration: all of today's, and those of older guides."""
+"""Keys of verl's configuration: all current ones, and what replaces those of older guides."""
 
 import re
 
@@ -10,8 +10,8 @@ OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio 
 NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
 
-# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
-# that is a whole section, the keys of the old one stand below it.
+# Key, or key=value, from older guides or by a plausible guess -> (what verl 0.9.1 does with it, what to write instead).
+# If the replacement is a section, the old section's keys follow below it.
 IGNORED, GONE = "ignores it", "no longer has it"
 TODAY = {
     f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
@@ -88,7 +88,7 @@ TODAY = {
 
 
 def known_names(engine: str) -> set[str]:
-    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
+    """Every key of verl's configuration with a model engine; an empty set for an engine that is not in the file."""
     names, has_engine = set(), False
     for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
         where, section, *leaves = line.split()
@@ -99,12 +99,12 @@ def known_names(engine: str) -> set[str]:
 
 
 def advice_today(key: str, value: str) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    """(what verl does with a key, what to write instead) by its longest match in TODAY; None if it has none."""
     value = value.strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
+    for entry in sorted(TODAY, key=len, reverse=True):
+        name, _, only = entry.partition("=")
         if (key == name or key.startswith(f"{name}.")) and only in ("", value):
-            effect, instead = TODAY[trap]
+            effect, instead = TODAY[entry]
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None

@@ -1,4 +1,4 @@
-"""A conversation with an environment: its record, and calls of the environment's methods."""
+"""Conversations with environments: their record, limits, and calls of the environments' methods."""
 
 import copy
 import functools
@@ -14,39 +14,39 @@ from parts.rewards.user_code import text_of_turns
 
 @dataclass
 class PlayLimits:
-    """Limits of conversations: turns, tokens, and what a tool may take."""
+    """Limits of conversations: turns, tokens, time and length of tools' results."""
 
-    turns: int = 8  # answers that are sampled
-    tokens: int = 4096  # of a whole conversation, the first prompt included
-    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
-    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
-    characters: int = 8000  # of a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run at once
+    turns: int = 8  # sampled answers
+    tokens: int = 4096  # in a whole conversation, including the first prompt
+    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
+    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
+    characters: int = 8000  # in a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
 class Conversation:
-    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
-    number: int  # of the row in its batch
-    prompt: object  # of the data
+    number: int  # index of its row in the batch
+    prompt: object  # as in the data
     kind: EnvironmentKind
     environment: object
-    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    messages: list[dict] = field(default_factory=list)  # including the prompt's
     prompt_ids: list[int] = field(default_factory=list)
-    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
     response_mask: list[int] = field(default_factory=list)  # 1 = sampled
-    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
-    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
-    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
-    calls: int = 0  # of tools, those that cannot be read included
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
+    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
+    calls: int = 0  # tool calls, including those that cannot be parsed
     failures: int = 0  # calls that ended in an error
-    seconds: float = 0.0  # in tools and replies
-    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
-    finished: bool = False  # the last answer ended by itself
-    form: str | dict = ""  # of tool calls
-    place: str = ""  # where its row stands, where that is not the batch
+    seconds: float = 0.0  # spent in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
+    finished: bool = False  # the last answer was not cut off
+    form: str | dict = ""  # of tool calls, by `call_format`
+    place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
     def ids(self) -> list[int]:
@@ -55,20 +55,20 @@ class Conversation:
 
     @property
     def row(self) -> str:
-        """How messages name it."""
+        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """How messages name it with its environment."""
+        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
-    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+    """Call a method of each environment: in order and in this thread, as TRL does, or concurrently if it is async.
 
     Raises:
-        EnvironmentFault: it raised.
+        EnvironmentFault: it raised, or an async one took too long.
     """
     outcomes, waiting = [], {}
     for i, (conversation, arguments) in enumerate(calls):
@@ -87,7 +87,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
-    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
     if isinstance(outcome.error, OutOfTime):
         raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
@@ -96,7 +96,7 @@ def checked(method: str, conversation: Conversation, outcome: Outcome):
 
 
 def checked_text(method: str, conversation: Conversation, value) -> str | None:
-    """A string or None that an environment returned."""
+    """A string or None that an environment returned; EnvironmentFault for other types."""
     if value is None or isinstance(value, str):
         return value and encodable(value)
     got = f"{method} returned a {type(value).__name__}"
@@ -104,7 +104,7 @@ def checked_text(method: str, conversation: Conversation, value) -> str | None:
 
 
 def checked_number(name: str, conversation: Conversation, value) -> float:
-    """A finite number that an environment gave."""
+    """A finite number that an environment gave, as a float; EnvironmentFault for other values."""
     number = finite_number(value)
     if number is None:
         raise EnvironmentFault(f"{conversation.label}: got {name} {value!r:.200}; expected a finite number")
@@ -112,18 +112,18 @@ def checked_number(name: str, conversation: Conversation, value) -> float:
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
-    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    """Call a tool with copied arguments; returns its result as text cut to `limit`, awaitable for async tools."""
     value = tool(**copy.deepcopy(arguments))
     return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
 
 
 async def awaited_text(value, limit: int) -> str:
-    """`tool_text` of an async tool."""
+    """The text of an async tool's result, cut to `limit` characters."""
     return cut(str(await value), limit)
 
 
 def cut(text: str, limit: int) -> str:
-    """A text that tokenizers take, or its beginning and a note of how long it was."""
+    """A text that tokenizers take, cut to `limit` characters with a note of its full length."""
     shown = encodable(text[:limit])
     return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
 
@@ -134,21 +134,21 @@ def encodable(text: str) -> str:
 
 
 def error_text(error: BaseException, limit: int) -> str:
-    """An error as TRL tells it to the model."""
+    """An error as text for the model, in TRL's form."""
     try:
         said = str(error) or type(error).__name__
-    except Exception:  # of a class whose __str__ raises
+    except Exception:  # the error's __str__ raises
         said = type(error).__name__
     return cut(str({"error": said}), limit)
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise what TRL does for a tool that is not there."""
+    """Raise TRL's error for an unknown tool."""
     raise ValueError(f"Tool {name} not found.")
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
-    """The tool calls of the last answer, to be made in order."""
+    """The tool calls of the last answer as functions, to be called in order."""
     calls = []
     for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
@@ -159,7 +159,7 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
 
 
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages."""
+    """The results of the last answer's tool calls as messages; counts calls and failures."""
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None

@@ -1,4 +1,4 @@
-"""Environments: classes whose methods are a model's tools, or that talk with it; loading and checking them.
+"""Load and check environments: classes whose methods are tools for the model, or that converse with it.
 
 The class is the one that TRL documents for `GRPOTrainer(environment_factory=…)`:
 
@@ -7,10 +7,10 @@ The class is the one that TRL documents for `GRPOTrainer(environment_factory=…
         def any_public_name(self, x: int) -> str: ...   # a tool: type hints, Google docstring with Args
         def get_reward(self) -> float: ...              # optional: the return of the conversation
 
-and beyond TRL `reply(self, text: str) -> str | None`, which is no tool: it answers what the model said without calling
-a tool, as a user would; None ends the conversation. An attribute `turn_reward` is what was earned since the last
-answer: it is read after every turn and set to 0. All methods may be async. A dictionary {name: class} mixes
-environments: the column `environment` of a row says which one it has.
+Beyond TRL, there may be `reply(self, text: str) -> str | None`, which is not a tool. It responds, as a user would, to
+an answer without tool calls; None ends the conversation. An attribute `turn_reward` holds the reward since the last
+answer; it is read after every turn and reset to 0. All methods may be async. A dictionary {name: class} mixes
+environments; a row's column `environment` selects one.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.reward_forms import import_file
 
-HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
 HIDE = "; try a leading underscore for a method that is not a tool"
 
@@ -35,29 +35,28 @@ class EnvironmentFault(UserError):
 
 @dataclass
 class EnvironmentKind:
-    """A class of environments: how to make one, and what it can do."""
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
 
     name: str
     make: Callable
     file: str
     tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False
-    scores: bool = False
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
         return [tool["function"]["name"] for tool in self.tools]
 
 
 @dataclass
 class Environments:
-    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+    """The environments of a run: one under the key None, or several by the values of the column `environment`."""
 
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind that a row of data has."""
+        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
@@ -67,12 +66,12 @@ class Environments:
         return kind
 
     def reset_arguments(self, prompt, columns: dict) -> dict:
-        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        """The arguments of `reset`: the prompt and all columns, except the one that selects the environment."""
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
     def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` takes what this row has."""
+        """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
         try:
             inspect.signature(kind.make().reset).bind(**given)
@@ -90,11 +89,12 @@ def method_names(environment) -> list[str]:
 
 
 def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
-    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
     Args:
-        environment: what has it as an attribute.
-        hint: what to try besides.
+        environment: object with the tool as attribute `name`.
+        subject: name of the object, for messages.
+        hint: further advice.
     """
     from transformers.utils import get_json_schema
 
@@ -107,12 +107,12 @@ def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
-    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+    except Exception as error:  # transformers raises its own types, and whatever evaluating the type hints raises
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
 def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
     form = "def reset(self, **row) -> str | None"
     need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
@@ -126,7 +126,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
-    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
     got = f"{subject}: got a {type(make).__name__}"
     need(callable(make), f"{got}; expected a class or a function that makes environments")
@@ -144,10 +144,10 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
 
 
 def load_environments(spec: str) -> Environments:
-    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+    """Load `FILE.py:NAME`: a class, a function that creates environments, or a dictionary of such.
 
     Raises:
-        UserError: there is no such file or name, or it breaks the contract.
+        UserError: the file or name does not exist, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
@@ -164,7 +164,7 @@ def load_environments(spec: str) -> Environments:
 
 
 def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
     frames = traceback.extract_tb(error.__traceback__)
     in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     frame = (in_file or frames or [None])[-1]
@@ -172,6 +172,6 @@ def fault_place(error: BaseException, file: str) -> str:
 
 
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run where an environment's own method raised."""
+    """The error that stops a run because an environment's own method raised."""
     where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")

@@ -1,10 +1,10 @@
-"""Play a policy's conversations with environments: each turn samples all open ones in one batch.
+"""Play a policy's conversations with environments; each turn samples all open conversations in one batch.
 
-    reset -> [ sample -> tools or reply -> the tokens between ] x turns -> get_reward
+    reset -> [ sample -> tools or reply -> tokens between turns ] x turns -> get_reward
 
-A conversation ends with an answer that calls no tool where the environment does not reply, with a reply of None, or at
-a limit. At the last turn that is allowed an answer is still replied to, so that the environment has seen it, but its
-tool calls are not made, as in TRL. No environment serves two conversations.
+A conversation ends with an answer without tool calls if its environment has no `reply`, with a reply of None, or at a
+limit. At the last allowed turn the environment still replies, so that it sees the answer, but tool calls are not made,
+as in TRL. Each conversation has its own environment.
 """
 
 import copy
@@ -30,7 +30,7 @@ from parts.rewards.user_code import visible_text
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
-    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
     conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
@@ -43,14 +43,14 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before a turn the model continues
             got = f"{conversation.label}: got text from reset for a prompt of the assistant's turn alone"
             need(len(conversation.messages) >= -at, f"{got}; expected a user's turn before it")
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
             conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
         length = len(conversation.prompt_ids)
@@ -64,7 +64,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
 
 
 def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
-    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
     before = conversation.ids
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
@@ -80,7 +80,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
 
 
 def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
-    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    """The environments' messages in response to the answers that were `heard`; [] for conversations that have ended."""
     said, jobs = [[] for _ in conversations], {}
     for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
@@ -109,7 +109,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
 
 
 def take_turn_reward(conversation: Conversation) -> None:
-    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
     value = getattr(conversation.environment, "turn_reward", 0.0)
     conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
@@ -117,7 +117,7 @@ def take_turn_reward(conversation: Conversation) -> None:
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
-    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
     if last:
@@ -137,14 +137,14 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
 def take_turn(
     conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
 ) -> None:
-    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
     heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
     for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
         go_on(conversation, messages, last, bridge, limits)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
-    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    """Set the scores, by get_reward or else turn rewards; what turn rewards do not cover goes to the last answer."""
     scoring = [c for c in conversations if c.kind.scores]
     values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
     for conversation, value in zip(scoring, values, strict=True):
@@ -152,7 +152,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is None:  # not applicable, whatever its turns earned
+        if conversation.score is None:  # not scored, whatever its turns earned
             conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
         else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
@@ -166,17 +166,18 @@ def play(
     limits: PlayLimits,
     form: str | dict = "",
 ) -> list[Conversation]:
-    """Play a conversation for each row.
+    """Play one conversation for each row.
 
     Args:
-        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
-        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
-            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
-            Ids hold the end token if the answer ended by itself.
-        form: how the model writes tool calls, of `call_format`.
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
+            the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
+            token unless the answer was cut off.
+        form: how the model writes tool calls, from `call_format`.
 
     Raises:
-        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+        EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
+            too long.
     """
     conversations = begin(rows, environments, bridge, limits)
     for conversation in conversations:
@@ -192,7 +193,7 @@ def play(
 
 
 def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
-    """Means over conversations, for the log of a run."""
+    """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
         "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,

@@ -1,7 +1,7 @@
-"""Setup of conversations, and their scores, for all programs that take --environment.
+"""Set up and score conversations, for all programs that take --environment.
 
-A program's settings have `environment`, `reward`, `model`, `max_turns`, `conversation_tokens`, `max_new_tokens`,
-`max_prompt_tokens`, `tool_timeout`, `tool_characters` and `tool_format`, by these names.
+A program's config must have `environment`, `reward`, `model`, `max_turns`, `conversation_tokens`, `max_new_tokens`,
+`max_prompt_tokens`, `tool_timeout`, `tool_characters` and `tool_format`.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from parts.environments.turn_bridge import TurnBridge, turn_bridge
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
 
-OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
 def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
-    """Raise UserError for settings of conversations where there are none."""
+    """Raise UserError for conversation settings that were changed although the run has no conversations."""
     usual = type(config)()
     for name in names:
         idle = not converses and getattr(config, name) != getattr(usual, name)
@@ -28,7 +28,7 @@ def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) 
 
 
 def check_room(config, prompt_tokens: int) -> None:
-    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    """Raise UserError if a conversation has no room for a prompt and an answer."""
     shortest = prompt_tokens + config.max_new_tokens
     need(
         config.conversation_tokens >= shortest,
@@ -38,10 +38,10 @@ def check_room(config, prompt_tokens: int) -> None:
 
 
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
-    """Raise UserError if a conversation can be longer than the model's positions.
+    """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
     Args:
-        bound: the setting that bounds an answer.
+        bound: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -52,7 +52,7 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
 
 @dataclass
 class PlaySetup:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
 
     environments: Environments
     bridge: TurnBridge
@@ -61,19 +61,19 @@ class PlaySetup:
 
 
 def pays(kind: EnvironmentKind) -> bool:
-    """Whether an environment says what a conversation is worth."""
+    """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
-    """`load_scored`; UserError also where the tokenizer has no chat template."""
+    """`load_scored`, with UserError also if the tokenizer has no chat template."""
     scored = load_scored(config)
     check_chat_template(config, tokenizer)
     return scored
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer that knows no turns."""
+    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -82,7 +82,7 @@ def check_chat_template(config, tokenizer) -> None:
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
-    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
     check_environments(config, environments, reward.functions)
@@ -90,7 +90,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
 
 
 def check_environments(config, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or a setting of tools has none.
+    """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
     Args:
         functions: names of the reward functions beside the environments.
@@ -110,7 +110,7 @@ def check_environments(config, environments: Environments, functions) -> None:
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
-    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    """Raise UserError for a row that `reset` does not accept; rows with the same columns are checked once."""
     tried = set()
     for row in rows:
         key = (environments.kind_of(row["columns"]).name, *row["columns"])
@@ -120,7 +120,7 @@ def check_environment_rows(environments: Environments, rows: list[dict]) -> None
 
 
 def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
-    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    """Build the PlaySetup; UserError for a chat template that cannot be continued or shows no form of tool calls."""
     tools = any(kind.tools for kind in environments.kinds.values())
     limits = PlayLimits(
         turns=config.max_turns,
@@ -136,12 +136,12 @@ def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environ
 def playable_rows(
     config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
 ) -> list[dict]:
-    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+    """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins.
 
     Args:
-        limit: the setting that bounds a prompt.
+        limit: name of the setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -162,9 +162,9 @@ def playable_rows(
 
 
 def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
-    """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
+    """Scores of conversations, one dict per row: the environment's own and each reward function's, by name.
 
-    The first name is what a held-out row's full marks are: the environment's if it pays.
+    The first entry decides whether a held-out row has full marks; it is the environment's if it has get_reward.
     """
     parts = {}
     if reward.functions:
@@ -177,24 +177,23 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows with the prompts that began their conversations, and the messages after these."""
+    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
     begun = [message_count(row) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
-    """What each score counts in a conversation's return."""
+    """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
 
 
 def message_count(row: dict) -> int:
-    """How many messages a row's prompt is."""
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:
-    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    """The text after the prompt, split into sampled and other pieces: {"sampled", "text"} each."""
     parts, end_before, all_ids = [], 0, conversation.response_ids
     for start, end in conversation.spans:
         for sampled, ids in ((False, all_ids[end_before:start]), (True, all_ids[start:end])):

@@ -1,8 +1,8 @@
-"""Conversations of plain text: a stand-in for tokenizer and chat template where no model samples."""
+"""Plain-text conversations: a stand-in for tokenizer and chat template when no local model samples."""
 
 
 class TextTurns:
-    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
+    """Stands in for a tokenizer and a TurnBridge: every text is one token, and no template is needed."""
 
     eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
 
@@ -10,24 +10,24 @@ class TextTurns:
         self.tokenizer, self.texts, self.begun = self, [""], {}
 
     def encode(self, text: str) -> list[int]:
-        """The token of a text, a new one each time."""
+        """[a new token for a text]."""
         self.texts.append(text)
         return [len(self.texts) - 1]
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        """The texts of tokens."""
+        """The joined texts of tokens."""
         return "".join(self.texts[i] for i in ids)
 
     def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
+        """[the token of a prompt]; `begun` keeps its list of messages, to which `play` appends later ones."""
         ids = self.encode("\n".join(message["content"] for message in messages))
         self.begun[ids[0]] = messages
         return ids
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The token of what is said between two answers."""
+        """[the token of the messages between two answers]."""
         return self.encode("\n".join(reply["content"] for reply in replies))
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself: all that are written here do."""
+        """Whether an answer was not cut off: always true here."""
         return True

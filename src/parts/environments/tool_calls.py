@@ -1,6 +1,6 @@
-"""Tool calls in model output: read by the tokenizer's response template, or by one of the named formats.
+"""Parse tool calls in model output, by the tokenizer's response template or one of the named formats.
 
-`read_answer` never raises for what a model wrote: a call that cannot be read comes back as a problem, to be answered.
+`read_answer` never raises for model output: it returns a malformed call as a problem, to be reported to the model.
 """
 
 import ast
@@ -14,11 +14,11 @@ from parts.foundation.python_source import parse_python
 
 
 class BadCall(Exception):
-    """A tool call that cannot be read; the message is for the model."""
+    """A malformed tool call; the message is for the model."""
 
 
 def tool_call(name, arguments, identity: str = "") -> dict:
-    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    """A tool call in the form of chat templates and TRL; BadCall unless the arguments are an object."""
     if isinstance(arguments, str):  # as in OpenAI's API
         arguments = json.loads(arguments or "{}")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -30,7 +30,7 @@ def tool_call(name, arguments, identity: str = "") -> dict:
 
 
 def call_of_json(value) -> dict:
-    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    """A tool call from {"name", "arguments" or "parameters", and perhaps "id"}."""
     if not isinstance(value, dict):
         raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
     return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
@@ -46,7 +46,7 @@ PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates writ
 
 
 def typed_argument(value: str, schema: dict):
-    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    """Convert an argument from text: unchanged if the schema says string or it is not JSON, else parsed as JSON."""
     if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
         return value
     try:
@@ -72,7 +72,7 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    """`{"name": …, "parameters": {…}}` as the whole answer, several separated by `;`: Llama 3.1 to 3.3."""
     rest = text.strip().removeprefix("<|python_tag|>").strip()
     if not (rest.startswith("{") and '"name"' in rest and re.search('"(parameters|arguments)"', rest)):
         return text, []
@@ -85,7 +85,7 @@ def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or from version 11 on `[TOOL_CALLS]name[ARGS]{…}` per call."""
     before, *blocks = text.split("[TOOL_CALLS]")
     calls = []
     for block in map(str.strip, blocks):
@@ -100,7 +100,7 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
     before, *blocks = text.split("<｜tool▁call▁begin｜>")
     calls = []
     for block in blocks:
@@ -130,7 +130,7 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
 
 
-# By name: how to read a format, and what of a chat template shows that it is the model's.
+# name -> (parser, text in a chat template that shows that the model uses the format)
 CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
@@ -142,7 +142,7 @@ CALL_FORMATS = {
 
 
 def trl_response_template(tokenizer) -> dict | None:
-    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
     try:
         from trl.chat_template_utils import add_response_schema
 
@@ -152,7 +152,7 @@ def trl_response_template(tokenizer) -> dict | None:
 
 
 def call_format(tokenizer, choice: str = "") -> str | dict:
-    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+    """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
@@ -182,7 +182,7 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     return trl_template
 
 
-@functools.cache  # said once
+@functools.cache  # warn once
 def warn_of_untagged_call(tool: str, form: str) -> None:
     bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
     say(
@@ -192,7 +192,7 @@ def warn_of_untagged_call(tool: str, form: str) -> None:
 
 
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn where text without calls holds the JSON of one, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
@@ -200,7 +200,7 @@ def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
-    """The assistant's message by a response template of transformers."""
+    """The assistant's message, parsed by a response template of transformers."""
     message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
     message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
     for i, call in enumerate(message.get("tool_calls") or []):
@@ -214,12 +214,13 @@ def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list
 def read_answer(
     tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
 ) -> tuple[dict, str]:
-    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+    """(the assistant's message, the problem with its tool calls or "").
 
     Args:
         form: what `call_format` returned.
-        prompt_ids, ids: the tokens before the answer and those of the answer.
-        text: the answer without its end token; what is thought in `<think>` is no call.
+        prompt_ids: token ids before the answer.
+        ids: token ids of the answer.
+        text: the answer without its end token; calls within `<think>` do not count.
     """
     try:
         if isinstance(form, dict):
@@ -235,7 +236,7 @@ def read_answer(
         content, calls = CALL_FORMATS[form][0](rest, schemas)
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
-    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+    except Exception as error:  # json, ast and transformers' parsers may raise anything on hostile text
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:

@@ -1,10 +1,10 @@
-"""Run the calls of many conversations side by side: each has a time limit, and none can end the run.
+"""Run the calls of many conversations concurrently, each with a time limit; none can end the run.
 
-A job is a list of calls that are made in order, such as the tool calls of one answer; jobs run side by side, each in a
-daemon thread of its own, which ends with the job. What is async is awaited in one event loop, that of async rewards.
-A job that is out of time is left behind: its thread is told to end, which stops a loop written in Python at once and a
-call into C (`time.sleep`, a socket) as soon as that returns; a daemon thread never keeps the process from exiting.
-Threads share one interpreter: what computes for long, or runs what a model wrote, belongs into a process of its own.
+A job is a list of calls that are made in order, such as the tool calls of one answer. Each job runs in its own daemon
+thread, which ends with it. Async results are awaited in the event loop of async rewards. A job that is out of time is
+abandoned: its thread gets an exception, which stops a Python loop at once and a call into C (`time.sleep`, a socket)
+when that returns. A daemon thread never keeps the process from exiting. Threads share one interpreter: long
+computations and code that a model wrote belong into a separate process.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from parts.foundation.messages import UserError
 from parts.rewards.rewards import reward_loop
 
-SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
-POLL = 0.02  # seconds between two looks at who is out of time
-LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
+POLL = 0.02  # seconds between checks for jobs that are out of time
+LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
 
 
 @dataclass
 class Outcome:
-    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+    """The result of a call: its value, or the error that it raised, and the seconds that it took."""
 
     value: object = None
     error: BaseException | None = None
@@ -36,31 +36,31 @@ class Outcome:
 
 
 class OutOfTime(Exception):
-    """A call gave no answer within its limit."""
+    """A call did not return within its limit."""
 
 
 class LeftBehind(SystemExit):
-    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+    """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
 
 
 async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    """The result of an awaitable; OutOfTime after `seconds`, the rest of a job's `limit`."""
     try:
         async with asyncio.timeout(seconds) as clock:
             return await awaitable
     except TimeoutError:
         if not clock.expired():
-            raise  # the function's own
+            raise  # raised by the awaitable itself
         raise OutOfTime(f"no answer in {limit:g} s") from None
 
 
 class Job(threading.Thread):
-    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+    """A thread that waits for its gate, makes calls in order and records their outcomes."""
 
     def __init__(self, calls: list, seconds: float):
         super().__init__(name="environment", daemon=True)
         self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
-        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.loop, self.awaits = reward_loop().loop, False  # not in run(), which may be stopped at any instruction
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -80,7 +80,7 @@ class Job(threading.Thread):
                 self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
 
     def awaited(self, value, seconds: float):
-        """A value, or what it comes to in the event loop where it is awaitable."""
+        """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
         self.awaits = True
@@ -90,17 +90,17 @@ class Job(threading.Thread):
             self.awaits = False
 
     def over(self) -> bool:
-        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        """Whether its time is up; the time of a job starts when it starts to run."""
         return time.monotonic() >= self.begun + self.seconds
 
 
 def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    """Raise LeftBehind in a thread as soon as it executes Python code again."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
 
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
-    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    """The outcomes of a job, with OutOfTime for the call that was running when time was up and all later ones."""
     made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
     spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
@@ -125,11 +125,12 @@ def check_loop() -> None:
 
 
 def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs side by side and return the outcomes of their calls.
+    """Run jobs concurrently and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
-        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+        seconds: limit for each job, from its start.
+        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
@@ -149,7 +150,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.start()
         sys.setswitchinterval(SHORT_INTERVAL)
         for thread in threads:
-            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+            thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
                 late[thread], awaited = [*thread.outcomes], awaited or thread.awaits

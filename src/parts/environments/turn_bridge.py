@@ -1,19 +1,19 @@
-"""The tokens between turns, from the chat template alone: sampled ids are never re-encoded.
+"""Compute the tokens between turns from the chat template, so that sampled ids are never re-encoded.
 
-A conversation in tokens is the first prompt, and in turn what was sampled, as sampled, and what the template writes
-after it: the end of the assistant's turn if the answer was cut off before it, the environment's messages, and the
-beginning of the next answer. That is found by rendering a short conversation that stands in for the real one:
+A conversation consists of the first prompt's tokens and, in turn, the sampled tokens and those that the template writes
+after them: the end of the assistant's turn if the answer was cut off, the environment's messages, and the start of the
+next answer. The latter come from rendering a short stand-in conversation:
 
     rendered = [user: Question] [assistant: …] <end> [the environment's messages] [assistant:
-                                                    ^ from here on it is taken
+                                                    ^ the tokens from here on
 
-Where `<end>` stands is found by rendering two different messages: what both share reaches up to their text. All is
-rendered so that nothing in a message is a control token: a tool that returns `<|im_end|>` writes these letters, not the
-end of a turn.
+To find `<end>`, two conversations with different messages are rendered: their common prefix reaches up to the messages'
+text. No text in a message becomes a control token: if a tool returns `<|im_end|>`, that is encoded as letters, not as
+the end of a turn.
 
-A template may rewrite earlier turns (drop what was thought, move the tools, end a turn in another way once others
-follow). Then turn 2 is no continuation of turn 1, and what is trained is not what is served: `check` plays three turns
-and compares each with the rendering of the whole.
+A template may rewrite earlier turns: drop thoughts, move the tools, or end a turn differently once others follow. Then
+turn 2 does not continue turn 1, and training differs from serving. `check` therefore plays three turns and compares
+each with the rendering of the whole conversation.
 """
 
 import threading
@@ -29,13 +29,13 @@ KNOWN_RENDERINGS = 256
 
 
 class TurnBridge:
-    """Renders prompts, and the tokens between the turns of a conversation.
+    """Renders prompts and the tokens between turns.
 
     Args:
         tokenizer: one with a chat template.
-        end_ids: tokens that end an answer when they are sampled.
+        end_ids: tokens that end an answer.
         settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: another template than the tokenizer's.
+        chat_template: replaces the tokenizer's template.
     """
 
     def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
@@ -45,24 +45,24 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
         self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the beginning of the assistant's next answer.
+        """Token ids of messages and the start of the assistant's next answer.
 
         Args:
-            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+            guarded: encode control tokens in messages as letters.
         """
         messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
         with self.lock:
             if key not in self.rendered:
                 if len(self.rendered) >= KNOWN_RENDERINGS:
@@ -71,11 +71,11 @@ class TurnBridge:
                     ids = self.guarded(messages, given)
                 except ValueError:
                     ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
             return [*self.rendered[key][1]]
 
     def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
@@ -83,14 +83,14 @@ class TurnBridge:
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages in which nothing is read as a control token."""
+        """Token ids of messages, with control tokens in them encoded as letters."""
         if not self.sanitizes:
             return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
 
     def parted(self, value):
-        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
         if isinstance(value, dict):
             return {key: self.parted(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -100,13 +100,13 @@ class TurnBridge:
         return value
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself, and was not cut off."""
+        """Whether an answer ends with an end token, and was not cut off."""
         return bool(ids) and ids[-1] in self.end_ids
 
     def seam(
         self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
     ) -> list[int]:
-        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
         begins = len(self.render(before, tools, guarded))
         others = [[{**reply, "content": text} for reply in replies] for text in "01"]
         one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
@@ -115,21 +115,21 @@ class TurnBridge:
         return one[: places[-1] + 1] if places else []
 
     def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, found once for replies that differ by their content only."""
+        """`seam`, cached for replies that differ only in their content."""
         key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
         if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
                 self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
         return self.seams[key][1]
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the beginning of the next one.
+        """The tokens after an answer, up to the start of the next one.
 
         Args:
-            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
-            replies: the environment's messages, of the role tool or user.
-            tools: the schemas that the prompt was rendered with.
+            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
+            replies: the environment's messages, of role tool or user.
+            tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
         seam = self.known_seam(before, answer, replies, tools)
@@ -143,18 +143,18 @@ class TurnBridge:
         return whole[len(seam) - (last_id != seam[-1]) :]
 
     def check(self, tools: list[dict], talks: bool) -> str:
-        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        """The template's problem with conversations that have these tools or replies; "" if there is none."""
         for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
             try:
                 problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates raise what they like
+            except Exception as error:  # templates may raise anything
                 return f"it refuses such a conversation ({type(error).__name__}: {error})"
             if all(problems):
                 return problems[0]
         return ""
 
     def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
         template = self.chat_template or self.tokenizer.get_chat_template()
         if "</think>" in template:
             return ["content", "reasoning_content"]
@@ -163,7 +163,7 @@ class TurnBridge:
         return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
 
     def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
         messages = [{"role": "user", "content": "Question"}]
         ids, decode = self.render(messages, tools), self.tokenizer.decode
         if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
@@ -171,7 +171,7 @@ class TurnBridge:
         for turn in range(PROBE_TURNS):
             thought, thinks = probe_thought(decode(ids), turn, place)
             answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
                 return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
@@ -193,7 +193,7 @@ class TurnBridge:
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
     if replies[0]["role"] == "tool":
         names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
@@ -203,12 +203,12 @@ def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
 
 
 def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    """A tool call without arguments; Mistral's templates need an id of nine characters."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
 
 
 def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    """(field of an answer with a thought, the part of it that the model must sample)."""
     said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
     if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
         return {}, ""
@@ -218,7 +218,7 @@ def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
 
 
 def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """An answer, what follows it, and what has to be seen of the answer."""
+    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
     answer = {"role": "assistant", "content": "", **thought}
     if kind == "user":
         visible = f"Answer {turn}"
@@ -230,29 +230,29 @@ def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[
 
 
 def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings part, as text."""
+    """Where two renderings diverge, as text."""
     part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
 
 
 def training_template(tokenizer) -> str | None:
-    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    """TRL's variant of a tokenizer's chat template that keeps earlier turns; None if TRL is missing or has none."""
     try:
         from trl.chat_template_utils import get_training_chat_template
 
         return get_training_chat_template(tokenizer)
     except (ImportError, ValueError):
         return None
-    except Exception as error:  # its own checks render conversations that a template may refuse
+    except Exception as error:  # TRL's checks render conversations that a template may refuse
         say(f"note: TRL has no training template for this tokenizer ({error})")
         return None
 
 
 def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
-    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+    """The bridge for a model's template, or for TRL's variant of it that keeps earlier turns.
 
     Raises:
-        UserError: the template rewrites earlier turns, and there is no other.
+        UserError: the template cannot be continued, and TRL has no variant that can.
     """
 
     def problem(bridge: TurnBridge) -> str:

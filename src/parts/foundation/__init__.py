@@ -1,4 +1,4 @@
-"""Errors, settings, processes: what every program starts with."""
+"""What every program needs: errors, settings, processes."""
 
 ROOMS = (
     "file_text",

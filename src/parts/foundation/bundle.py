@@ -22,32 +22,32 @@ def in_bundle(path: str) -> str:
 
 
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file as JSON."""
+    """The prompts of a JSONL file, each as JSON text."""
     return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
 
 
 def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts are of the embedded task, as in a part of its files."""
+    """Whether all prompts of a file occur in the embedded task's files."""
     try:
         return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
-    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+def specs_for(data: str, specs: list[str]) -> list[str]:
+    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
     need(
         specs or has_embedded_prompts(data),
-        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
     )
     return specs or EMBEDDED_SPECS

@@ -1,4 +1,4 @@
-"""How a program ends: errors that a user can fix become a message and an exit code."""
+"""Program exit: errors that a user can fix become a message and an exit code."""
 
 import logging
 import os
@@ -10,12 +10,12 @@ from parts.foundation.processes import end_at_once, in_group, leave_processes, u
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
+    """Set up libraries: no noise in our output, no spinning idle threads, huge pages, no fragmented GPU memory.
 
-    What the user has set stays.
+    Variables that the user has set stay.
 
     Args:
-        vllm: samples in this process; its memory pool does not work with segments that grow.
+        vllm: vLLM samples in this process; its memory pool does not work with expandable segments.
     """
     wait_passively()
     use_huge_pages()
@@ -24,7 +24,7 @@ def quiet_environment(vllm: bool = False) -> None:
         os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of a missing 4-bit inference kernel on CPUs
 
 
 def exit_code(
@@ -32,17 +32,17 @@ def exit_code(
     mend: str = "fix it and try --resume",
     stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
+    """Call run() and return its exit code, or that of the error that ended it.
 
     Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
+        mend: advice after an OSError, such as a full disk.
+        stopped: message after Ctrl-C.
     """
     try:
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -50,7 +50,7 @@ def exit_code(
 
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
-    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code

@@ -1,4 +1,4 @@
-"""Errors that a user can fix, each with its exit code, messages on stderr, and the form of --help."""
+"""Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help."""
 
 import argparse
 import difflib
@@ -10,14 +10,14 @@ import sys
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -35,7 +35,7 @@ class DivergedError(UserError):
 
 
 class MemoryShortage(UserError):
-    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+    """Memory ran out. `before_update`: the step had not changed any weight yet."""
 
     def __init__(self, message: str, before_update: bool = False):
         super().__init__(message)
@@ -43,7 +43,7 @@ class MemoryShortage(UserError):
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -57,7 +57,7 @@ SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate mem
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -66,7 +66,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    """Whether an error or one of its causes, up to a UserError, says that CPU or GPU memory ran out."""
     while error and not isinstance(error, UserError):
         if isinstance(error, MemoryError) or SHORT.search(str(error)):
             return True
@@ -75,9 +75,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
-    """What the user is told of an error of `is_out_of_memory`."""
-    said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got an out-of-memory error {phase} ({said}); expected enough memory; try {advice}"
+    """The MemoryShortage for an error of `is_out_of_memory`."""
+    reason = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got an out-of-memory error {phase} ({reason}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 
@@ -88,13 +88,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -102,5 +102,5 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))

@@ -1,4 +1,4 @@
-"""The processes of a run: torch at first use, device, threads, sums, distributing rows, memory, signals."""
+"""The processes of a run: lazy torch, device, threads, sums, distribution of rows, memory, signals."""
 
 import contextlib
 import ctypes
@@ -16,21 +16,21 @@ from pathlib import Path
 from parts.foundation.messages import is_out_of_memory, memory_shortage, need, say
 from parts.foundation.settings import BaseConfig
 
-GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
-TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
+STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
-SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
-GAIN = 1.3  # one thread must be this much faster than all of them
+SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -46,7 +46,7 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+    if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
     import torch.distributed as dist
 
@@ -63,7 +63,7 @@ def sum_over_processes(tensor):
 
 
 def of_first_process(tensor):
-    """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
+    """The first process's tensor, in every process, for decisions that rounding could make differ."""
     rank, size = world()
     if size == 1:
         return tensor
@@ -71,10 +71,10 @@ def of_first_process(tensor):
 
 
 def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
-    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+    """Divide rows among processes so that the sums of their sizes are similar; the result is the same on each process.
 
-    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
-    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    Rows of one kind form a bundle. Bundles go to the process with the least so far, largest first. As long as a process
+    has more than (1 + slack) times its fair share, its largest bundle of several rows is halved and all is dealt anew.
     """
     bundles = {}
     for row, kind in enumerate(kinds):
@@ -98,7 +98,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
 
 
 def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
-    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+    """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
         shares: which rows of the batch each process has; None: rank::world.
@@ -123,7 +123,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 
 def device_name(config: BaseConfig) -> str:
-    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    """The device that --device names; auto is cuda if available, else cpu."""
     name = config.device
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -134,7 +134,7 @@ def device_name(config: BaseConfig) -> str:
 
 
 def start_processes(config: BaseConfig):
-    """Return this process's device; join the process group of a torchrun launch."""
+    """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
     import torch
     import torch.distributed as dist
 
@@ -150,24 +150,24 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
+                int(os.environ["LOCAL_RANK"]) < gpus,
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-        # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
+        # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # where streams and graphs are made
+        torch.cuda.set_device(device)  # new streams and graphs use it
     THREADS.begin(config, device)
     return device
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    """Folders of this process's cgroups, inner ones first; `listing` is the text of /proc/self/cgroup."""
     folders = []
     for line in listing.splitlines():
         _, kinds, path = line.split(":", 2)
@@ -178,11 +178,11 @@ def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
 
 
 def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
-    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    """Number of CPUs that this process may use, by its affinity and its cgroups' quotas."""
     limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     listing = proc / "self" / "cgroup"
     for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # cgroups version 2, version 1
             if all((folder / name).exists() for name in names):
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
                 if quota not in ("max", "-1"):
@@ -191,19 +191,19 @@ def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def use_huge_pages() -> None:
-    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+    """Let torch allocate large tensors in huge pages on Linux; call it before torch loads.
 
-    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
-    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    Each large tensor gets fresh pages, which cost a fifth of an update's time on a real model if they have 4 KiB.
+    malloc raises its thresholds to these values by itself, but not for aligned memory, as huge pages need.
     """
     if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
         return
@@ -215,16 +215,16 @@ def use_huge_pages() -> None:
 
 
 class CpuThreads:
-    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+    """Chooses the number of CPU threads: all that the process may use, or one while other programs need the cores.
 
-    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    With OMP_NUM_THREADS or --threads N nothing is measured. The choice changes results by rounding at most.
     """
 
     def __init__(self):
         self.most, self.fastest, self.looked = 0, None, 0.0
 
     def begin(self, config: BaseConfig, device) -> None:
-        """Choose for a run on a device."""
+        """Make the first choice for a run on a device."""
         auto = config.threads == "auto"
         need(
             auto or (config.threads.isdecimal() and int(config.threads) > 0),
@@ -240,7 +240,7 @@ class CpuThreads:
                 self.choose()
 
     def after(self, seconds: float) -> None:
-        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        """Measure again after a step that was much slower than the fastest, and every minute while on one thread."""
         if not self.most:
             return
         fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
@@ -251,7 +251,7 @@ class CpuThreads:
             self.fastest = min(seconds, self.fastest or seconds)
 
     def choose(self) -> None:
-        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        """Time a few matrix products with one thread and with all, and keep the faster number."""
         before = torch.get_num_threads()
         x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
         for number in (*spent, *spent, *spent):
@@ -273,13 +273,12 @@ THREADS = CpuThreads()
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
     try:
         yield
     except Exception as error:
@@ -289,7 +288,7 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 
 def leave_processes() -> None:
-    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if in_group():
         import torch.distributed as dist
 
@@ -297,7 +296,7 @@ def leave_processes() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
+    """Kill the processes that multiprocessing has started and exit, without waiting for anything."""
     for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
         child.kill()
     for stream in (sys.stdout, sys.stderr):
@@ -307,13 +306,13 @@ def end_at_once(code: int) -> None:
 
 
 def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
+    """Reset the GPU's peak memory."""
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
 
 
 def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+    """Largest resident memory of any process and largest GPU peak since `forget_peak`, in GiB; unknown ones are absent.
 
     Every process must call it.
     """
@@ -328,7 +327,7 @@ def memory_metrics() -> dict[str, float]:
 
 
 class StopRequested(BaseException):
-    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+    """A signal asked to stop, and the current step has not changed the run yet."""
 
     def __init__(self, signum: int):
         super().__init__(signum)
@@ -336,23 +335,23 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """Lets the step under way finish after SIGTERM or SIGINT; a second signal ends the run at once.
+    """Lets the current step finish after SIGTERM or SIGINT; a second signal stops the run at once.
 
-    The second raises KeyboardInterrupt; if a reward swallows it, the process exits after GRACE_S. torchrun kills soon
-    after SIGTERM, so under it the step is left before its update if an earlier one can be saved.
+    The second signal raises KeyboardInterrupt; if a reward swallows that, the process exits after GRACE_S. torchrun
+    kills soon after SIGTERM, so under it the step is abandoned before its update if an earlier step can be saved.
     """
 
-    current = None  # the one that has the signals
+    current = None  # the instance whose handlers are installed
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
-        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
+        self.can_save, self.leaving = False, False  # a step can be saved; the current block may be abandoned
+        if threading.current_thread() is threading.main_thread():  # only this thread receives signals
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Put the earlier handlers back."""
+        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -374,17 +373,17 @@ class StopRequest:
         say("stopping after this step; repeat the signal to stop at once")
 
     def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
+        """The highest signal number that any process got, 0 for none; every process must call it."""
         return max(gather_rows([self.signum]))
 
     def leaves_steps(self) -> bool:
-        """Whether a step may be left before its update."""
+        """Whether a step may be abandoned before its update: under torchrun, if an earlier one can be saved."""
         return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
 
 
 @contextlib.contextmanager
 def leaving_early() -> Iterator[None]:
-    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    """Context for code that does not change the run: a signal may end it by StopRequested, in this process only."""
     stop = StopRequest.current
     if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
         yield
@@ -399,14 +398,14 @@ def leaving_early() -> Iterator[None]:
 
 
 def stop_before_update() -> None:
-    """Raise StopRequested in every process where one got a signal; every process must call it."""
+    """Raise StopRequested in all processes if one got a signal; every process must call it."""
     stop = StopRequest.current
     if stop and stop.leaves_steps() and (signum := stop.agreed()):
         raise StopRequested(signum)
 
 
 def note_long_step(seconds: float) -> bool:
-    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    """Warn if torchrun may kill the run before a step of `seconds` is saved; returns whether it may."""
     grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
     may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
     if may_be_killed:

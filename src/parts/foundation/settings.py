@@ -1,4 +1,4 @@
-"""Settings: a dataclass whose fields are flags and YAML keys, and the checks that all programs share."""
+"""Settings: dataclasses whose fields are flags and YAML keys, and the checks that all programs share."""
 
 import argparse
 import dataclasses
@@ -14,28 +14,28 @@ from parts.foundation.messages import Help, UserError, need, say, suggest
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+    """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
-        choices: a list, or a function that returns one where the names stand further down in the file.
-        positive: a number that must be above 0; others may be 0.
+        choices: a list, or a function that returns one if the names are defined later in the file.
+        positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
-        section: heading of the settings from here on, in --help.
+        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
@@ -43,9 +43,9 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 
 
 def in_order(**after):
-    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+    """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order is that of --help, of the YAML template and of saved settings.
+    The order applies to --help, the YAML template and saved settings.
     """
 
     def decorate(config_class):
@@ -65,7 +65,7 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
+    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -74,7 +74,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_auto(text: str) -> int | None:
-    """Read a whole number, or `auto` as None."""
+    """Parse a whole number, or `auto` as None."""
     try:
         return None if text.lower() == "auto" else int(text)
     except ValueError:
@@ -85,8 +85,8 @@ METAVARS = {bool: "BOOL", int: "N", float: "X"}
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
-    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    """A parser with one flag per field of `config_class`, grouped by section; flags that are not given stay absent."""
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the full list would bury an error message
     parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
     group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
@@ -115,9 +115,9 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+    """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    The keys stay as they are: one that is known by another name too.
+    Keys keep their names, also synonyms.
     """
     import yaml
 
@@ -131,11 +131,11 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
-    said = {str(key): str(value) for key, value in settings.items()}
+    texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        gone = (removed or {}).get(str(key))
-        need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
+        replacement = (removed or {}).get(str(key))
+        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
+        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
@@ -146,17 +146,18 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -174,7 +175,7 @@ def parse_flags(
 
 
 def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    """The settings of a command line: defaults, overridden by --config, overridden by flags."""
     parser, words = build_parser(config_class, description), []
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
@@ -198,7 +199,7 @@ def parse_settings(argv: list[str], config_class, description: str):
 
 
 def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if isinstance(value, int | float):
@@ -209,7 +210,7 @@ def check_numbers(config) -> None:
 
 
 def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a choice that is none: flags have been checked, a Config made in Python has not."""
+    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
@@ -218,7 +219,7 @@ def check_choices(config: BaseConfig) -> None:
 
 
 def check_trainer(config: BaseConfig) -> None:
-    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_numbers(config)
     check_choices(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
@@ -252,5 +253,4 @@ def check_trainer(config: BaseConfig) -> None:
 
 
 def free_on_resume(config) -> set[str]:
-    """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

@@ -1,3 +1,3 @@
-"""Networks: loading, adapters, caches, and the forward pass."""
+"""Networks: loading, adapters, batches, caches and the forward pass."""
 
 ROOMS = ("models", "batches", "key_cache", "forward", "folding", "norms", "cache_probe")

@@ -1,4 +1,4 @@
-"""Batches: padding, collating, micro-batches, packed rows with each prompt once, means under a mask."""
+"""Batches: masked statistics, padding, micro-batches, and packed layouts that hold a shared prompt once."""
 
 import functools
 import math
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from parts.foundation.processes import dealt, torch, world
 
-OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+OVERHEAD = 0.125  # cost in tokens of a cell (rows x columns) of a packed pass, as every row reads its prompt's keys
 
 
 def masked_mean(x, mask):
@@ -15,9 +15,9 @@ def masked_mean(x, mask):
 
 
 def masked_whiten(x, mask, shift_mean: bool = True):
-    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
+    """Scale x [B, T] to unit variance over the tokens where mask is 1, and to mean 0 unless `shift_mean` is false.
 
-    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
+    The variance is unbiased and gets 1e-8 added, as in verl's `masked_whiten`. Entries with mask 0 become 0.
     """
     mean = masked_mean(x, mask)
     var = masked_mean((x - mean) ** 2, mask)
@@ -27,8 +27,8 @@ def masked_whiten(x, mask, shift_mean: bool = True):
 
 
 def explained_variance(values, returns, mask) -> float:
-    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
-    if not mask.any():  # of nothing, of which torch warns
+    """1 - Var[returns - values] / Var[returns] where mask is 1; all [B, T]. 0 if the returns do not vary."""
+    if not mask.any():  # torch warns of the variance of nothing
         return 0.0
     r, error = returns[mask.bool()], (returns - values)[mask.bool()]
     var = r.var(unbiased=False)
@@ -36,14 +36,16 @@ def explained_variance(values, returns, mask) -> float:
 
 
 def cost_of_pass(tokens: int, cells: int) -> float:
-    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    """Cost of a forward pass in tokens: that of a packed line of `tokens`, or of all rows x columns if this is less."""
     return min(tokens + OVERHEAD * cells, cells)
 
 
 def same_prompts(piece: dict) -> tuple:
-    """(the column after the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+    """Find the rows that share a prompt.
 
-    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    Returns:
+        (first column in which a token was sampled: prompts stand before it, index [B] of each row's distinct prompt,
+        row [n] in which each distinct prompt first occurs).
     """
     start = int(piece["response_mask"].any(0).long().argmax())
     which = torch.zeros_like(piece["input_ids"][:, 0])
@@ -57,31 +59,31 @@ def same_prompts(piece: dict) -> tuple:
 
 @dataclass
 class Layout:
-    """Where the tokens of rows are in one line of N, one text after another; none needs a token after it.
+    """How the tokens of rows [B, T] are packed into one line of N tokens, without pads and without last tokens.
 
-    Texts that nothing shares stand there whole, else the distinct prompts, and after them the responses. Tables hold
-    places 0 to N - 1 in the line, and N where there is no token.
+    The line has either whole texts, or the n distinct prompts followed by the responses. Tables hold places in the
+    line, from 0 to N - 1, and N where there is no token.
     """
 
     ids: object  # [N]
-    positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
-    responses: object  # [B or 0, C], each from column 0 on
-    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
-    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
+    positions: object  # [N], position in its text, from 0
+    prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
+    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
+    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
+    predicting: object  # [B, T], for each sampled token the place of the token before it
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
     def kept(self):
-        """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
+        """Unique places [M] in `predicting`, in order: only there are the last layer's states needed."""
         needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
         needed[self.predicting.flatten()] = True
         return needed[:-1].nonzero().squeeze(1)
 
     def added_to_scores(self, dtype):
-        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        """Additive attention mask [B or 1, 1, C, P + C]: 0 where seen, else -inf. It is made once for all layers."""
         if dtype not in self.masks:
             zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
             self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
@@ -89,14 +91,14 @@ class Layout:
 
 
 def places_in_line(lengths, before: int, total: int):
-    """Places [rows, longest] of texts of these lengths that stand one after another, after `before` tokens."""
+    """Places [rows, longest] of consecutive texts with `lengths` [rows] after `before` tokens; pads get `total`."""
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
 
 
 def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    """The cheaper layout of rows [B, T]; None if there are no prompts, or if a row is longer than `longest` tokens."""
     start, which, first = same_prompts(piece)
     mask = piece["attention_mask"].bool()
     lengths = mask.sum(1)
@@ -110,7 +112,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
 
 
 def layout_of_texts(piece: dict) -> Layout:
-    """The layout in which each text stands whole, without its last token."""
+    """The layout of whole texts, each without its last token."""
     ids, mask = piece["input_ids"], piece["attention_mask"]
     lengths, begins = mask.sum(1) - 1, mask.argmax(1)
     columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
@@ -133,7 +135,7 @@ def layout_of_texts(piece: dict) -> Layout:
 
 
 def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
@@ -163,7 +165,7 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    """Pad sequences on the left; returns (input_ids, attention_mask), both [B, T]."""
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -173,7 +175,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 def collate(samples: list[dict], pad_id: int, device) -> dict:
     """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
 
-    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    Without a `response_mask` of its own, all of a sample's response counts as sampled.
     """
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
@@ -195,12 +197,12 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
 
 def own_rows(batch: dict, rows) -> list[int]:
-    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    """The rows of a batch that this process takes: about equally many tokens each; rows of a prompt stay together."""
     rows, (rank, size) = [int(row) for row in rows], world()
     if size == 1 or not rows:
         return rows
     lengths = batch["attention_mask"][rows].sum(1).tolist()
-    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses start
     prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
     return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
@@ -208,8 +210,8 @@ def own_rows(batch: dict, rows) -> list[int]:
 def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
 
-    Where no row is longer than `shared`, the `shared_length` of the networks that will run them, rows of one prompt
-    stand together, and what is counted is `cost_of_pass`.
+    If no row is longer than `shared` (the networks' `shared_length`), rows of a prompt are kept together and the
+    tokens are counted by `cost_of_pass`.
     """
     mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
@@ -219,7 +221,7 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     if rows and max(lengths[r] for r in rows) <= shared:
         start, prompt_lengths, _ = same_prompts(batch)
         prompts = prompt_lengths.tolist()
-    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # longest row of each prompt
 
     def cost(group) -> float:
         cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
@@ -236,7 +238,7 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
 
 
 def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    """(the given rows without columns that are padding in all of them, the slice of kept columns)."""
     used = batch["attention_mask"][rows].any(0).nonzero()
     columns = slice(int(used[0]), int(used[-1]) + 1)
     return {name: x[rows, columns] for name, x in batch.items()}, columns

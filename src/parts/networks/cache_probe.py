@@ -1,4 +1,4 @@
-"""What a model's cache and attention can do, measured before sampling."""
+"""Probe what a model's cache and attention can do, before sampling and training rely on it."""
 
 import contextlib
 import functools
@@ -26,31 +26,31 @@ from parts.networks.models import Models, autocast, compute_dtype, end_and_pad_i
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a model's cache can do, as measured before anything is sampled."""
+    """What a model's cache can do, as probed."""
 
-    pads: bool  # prompts of several lengths in one batch, padded on the left
-    leaving: bool  # rows that are finished leave the batch
-    groups: bool = False  # a prompt is held once for all rows that begin with it
-    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
+    pads: bool  # it handles left padding, so that prompts of several lengths form one batch
+    leaving: bool  # finished rows can be dropped from it
+    groups: bool = False  # it can hold a prompt once for all rows that begin with it
+    plain: bool = False  # texts can be continued by several tokens, and take our own masks and positions
 
 
 def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
-    """Two texts of token ids, of 12 and 6 where they are padded, else of 12."""
+    """Two texts of token ids: of 12 and 6 tokens if `padded`, else of 12 each."""
     first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
     return [first, second[:6] if padded else second]
 
 
 def relative_gap(states, expected) -> float:
-    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+    """Mean over states [..., H] of |state - expected| / |expected|; NaN in a state counts as infinite.
 
-    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    Where `expected` is NaN the gap is 0: that is no fault of the cache, and sampling refuses such a network.
     """
     gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    """Mean relative gap between states of tokens fed one by one to `step(ids, mask, cache)` and of whole texts."""
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
@@ -68,23 +68,23 @@ def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, d
 
 
 def holds(gap, limit: float) -> bool:
-    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    """Whether `gap()` is below the limit; False if it fails because the cache lacks an operation."""
     try:
         return gap() < limit
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if is_out_of_memory(error):  # which says nothing of the cache
+        if is_out_of_memory(error):  # not a fault of the cache
             raise
         return False
 
 
 def turns_gap(read, step, one, config, pad_id: int, device) -> float:
-    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+    """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
     Args:
-        read: `(ids, mask) -> states` of whole texts.
-        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
-        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
-        config: of the model's text part.
+        read: `(ids, mask) -> states`: whole texts.
+        step: `(ids, mask, cache) -> (states, cache)`: several further tokens of each text.
+        one: `(token [B], mask, cache, padded) -> states [B, H]`: one further token of each text.
+        config: the model's text config.
     """
     texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
@@ -100,10 +100,10 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
     compare(one(token, grown, cache, True), (0, 1), (6, 3))
-    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
-        kept.take([0, 1], mask, cache, leaving, rows, said)
+        kept.take([0, 1], mask, cache, leaving, rows, lengths)
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
@@ -118,7 +118,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
-    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    """Largest relative gap of a state if each prompt is held once for its rows, one of which leaves."""
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
@@ -140,22 +140,22 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
 
 
 def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
-    """The relative distance of states that rounding explains: of the mean, and of the worst in any order of sums.
+    """(limit of the mean gap, limit of the worst gap) that rounding can explain.
 
-    Faults of caches and pads give a mean of 0.3 and more. As for the worst: old and new log-probs are computed the
-    same way, so the update only needs each token to see what it should. Two bf16 passes of Gemma 3 270M are
-    0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
-    or a position off by one moves the worst state by 0.26 and more.
+    Faults of caches and pads give a mean of 0.3 or more. The worst gap only has to show that each token sees what it
+    should, as old and new log-probs are computed in the same way. Two bf16 passes of Gemma 3 270M differ by 0.047 (each
+    by 0.03 to 0.04 from float32), of Qwen2.5 0.5B by 0.013. A visible pad, a hidden token or a position off by one
+    moves the worst state by 0.26 or more.
     """
     return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
 @contextlib.contextmanager
 def first_layers(config: BaseConfig, network, device):
-    """Run a float32 network with its first layers only, up to the last one of a new kind, and restore it.
+    """Context in which a float32 network runs its first layers only: enough to have every kind of layer.
 
-    They show what a cache can do, in a twelfth of the time for Qwen2.5 0.5B. In bf16 each layer adds its rounding, so
-    all of them run; so do those of a network whose layers read the keys of others.
+    They show what a cache can do, in a twelfth of the time for Qwen2.5 0.5B. All layers run in bf16, as each adds its
+    rounding, and in a network whose layers read the keys of others.
     """
     below, text = below_the_head(network), unwrapped(network).config.get_text_config()
     layers, types = getattr(below, "layers", ()), vars(text).get("layer_types")
@@ -177,7 +177,7 @@ def first_layers(config: BaseConfig, network, device):
 
 
 def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
-    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    """Raise UserError if left padding changes a network's states, as in some networks without attention."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
     alone = torch.tensor([texts[1]], device=models.device)
@@ -192,7 +192,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
-    """A frozen network that only samples, loaded and probed as those that are trained."""
+    """Load a frozen network that only samples, and probe it like a trained one."""
     policy = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
@@ -202,20 +202,20 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
-    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    """Probe the policy's cache; UserError if no way of sampling with it agrees with the model as trained."""
     policy, pad_id, device = models.policy, models.pad_id, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
-    (limit, worst), able = gap_limits(config, device), False
-    tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
+    (limit, worst), can_group = gap_limits(config, device), False
+    candidates = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # most capable first
     with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
         gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
-        measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
+        measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
         if measured and measured.pads and measured.leaving:
             plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = able and holds(lambda: groups_gap(config, models, size), worst)
+            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(
         measured,
@@ -227,7 +227,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
         (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
         (
-            measured.groups or not able,
+            measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
         ),
     )
@@ -238,27 +238,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
-    """How far the worst state is off where prompts are run once for their rows; `narrow` as of `set_attention`."""
+    """Largest relative gap of a state if each prompt runs once for its rows; `narrow` as for `set_attention`."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
     samples = [{"prompt_ids": a, "response_ids": b, "rollout_logprobs": [0.0] * len(b)} for a, b in kinds]
     piece = collate(samples, models.pad_id, models.device)
-    layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+    layout, sampled = layout_of(piece, math.inf), piece["response_mask"].bool()
 
     def plainly():
-        return plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        return plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[sampled]
 
     with torch.no_grad(), autocast(config, models.device):
         expected = plainly()
         set_attention(network, SHARED_PROMPTS, narrow)
-        got = torch.cat([line_states(network, layout)[asked], plainly()])
+        got = torch.cat([line_states(network, layout)[sampled], plainly()])
     return max(relative_gap(*pair) for pair in zip(got, expected.repeat(2, 1), strict=True))
 
 
 def can_share(config: BaseConfig, models: Models, network) -> bool:
-    """Let a network run a prompt once for all of its rows, if it gives the same states so."""
+    """Let a network run each prompt once for all of its rows if the states stay the same; returns whether it does."""
     implementation = unwrapped(network).config.get_text_config()._attn_implementation
-    if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
+    if implementation == SHARED_PROMPTS:  # already set: under LoRA the reference is the policy
         return True
     for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
@@ -274,7 +274,7 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
 
 
 def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
-    """Let networks (None: left out) run a prompt once for all of its rows where they can; say which cannot."""
+    """Let the networks that can (None is skipped) run each prompt once for all of its rows; note those that cannot."""
     if not config.share_prompts:
         return
     networks = [network for network in networks if network is not None]

@@ -1,4 +1,4 @@
-"""LoRA folded into the weights during sampling: it saves a third of the kernels for each token."""
+"""Fold LoRA into the weights while sampling: it saves a third of the kernels for each token."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,27 +6,27 @@ from collections.abc import Iterator
 from parts.foundation.messages import say
 from parts.foundation.processes import torch
 
-SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
 
 
 def copy_fits(size: float, device) -> bool:
-    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
+    """Whether a copy of weights of `size` bytes fits; False on a CPU, where arithmetic and not kernels takes the time.
 
-    The GPU's size decides, not what is free: a resumed run does alike.
+    The limit depends on the GPU's total memory, not on free memory, so that a resumed run decides alike.
     """
     device = torch.device(device)
     return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
 
 
 def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
+    """The linear layers into whose weights LoRA can be folded; [] if copies of these weights do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
     from peft.tuners.lora import Linear, LoraLayer
 
     adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
     layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
-    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    shared = policy.get_base_model().get_input_embeddings().weight  # a tied output layer has the same weight
     layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
     size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
     if not copy_fits(size, device):
@@ -39,7 +39,7 @@ def foldable_layers(policy, device) -> list:
 
 @contextlib.contextmanager
 def folded(layers: list) -> Iterator[None]:
-    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    """Context in which each layer runs W + B A as one weight, in W's dtype; on exit W is the original tensor again."""
     kept = []
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""One forward pass: attention that runs a prompt once, backbone, logits, log-probs of the response, values."""
+"""The forward pass: attention that runs a shared prompt once, backbone, logits, log-probs, values."""
 
 import functools
 import inspect
@@ -11,13 +11,13 @@ from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
 from parts.networks.models import Models, autocast, token_count, unwrapped
 
-SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+SHARED_PROMPTS = "shared_prompts"  # name under which `shared_attention` is registered in transformers
 
 
 def rows_at(x, places, empty: bool = False):
-    """Rows of x [N, ...] at places [...]; where a place is N the last one, or with `empty` 0.
+    """Rows of x [N, ...] at places [...]. Place N gives the last row, or zeros with `empty`.
 
-    Backwards, equal places are summed in a fixed order.
+    The backward pass sums equal places in a fixed order.
     """
     padding = len(x) if empty else None
     x = torch.cat([x, x.new_zeros(1, *x.shape[1:])]) if empty else x
@@ -26,10 +26,10 @@ def rows_at(x, places, empty: bool = False):
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
-    """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+    """Transformers' "sdpa" attention; with a `Layout`, each text of the packed line [1, heads, N, D] sees itself only.
 
-    With Groups, of the next token of each row. Prompts stand in columns from 0 on, so that being causal is all the mask
-    that they need; what stands in the place of a pad is seen by pads only, and their results are left out.
+    With `Groups`, it is the attention of each row's next token. Prompts start in column 0, so they need the causal mask
+    only: pads follow them, no token sees a pad, and the results of pads are dropped.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -58,9 +58,9 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
 
 class KeptTokens:
-    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used after it.
+    """Restricts a network's last `mlp` to a line's kept tokens, as no other state is used after it.
 
-    A layer's attention, which comes first, notes which these are, also where the layer is recomputed.
+    The layer's attention runs first and sets `kept`, also when the layer is recomputed.
     """
 
     def __init__(self, layer):
@@ -71,28 +71,28 @@ class KeptTokens:
         self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
 
     def remove(self) -> None:
-        """Let the layer run all tokens again."""
+        """Undo the restriction."""
         for hook in self.hooks:
             hook.remove()
         for module in self.attentions:
             del module.kept_tokens
 
     def narrow(self, mlp, args):
-        """The kept of states [1, N, H]."""
+        """Before the mlp: select the kept states [1, M, H] of [1, N, H]."""
         if self.kept is None:
             return None
         self.count = args[0].shape[1]
         return args[0].index_select(1, self.kept), *args[1:]
 
     def widen(self, mlp, args, output):
-        """States [1, N, H] again, 0 where nothing is kept."""
+        """After the mlp: put them back into [1, N, H], with 0 elsewhere."""
         if self.kept is None:
             return None
         return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
 
 
 def set_attention(model, name: str, narrow: bool = False) -> None:
-    """Let layers attend by a name of transformers or of this part; `narrow`: the last `mlp` sees kept tokens only."""
+    """Set the attention to SHARED_PROMPTS or a kind of transformers; `narrow`: the last mlp runs kept tokens only."""
     from transformers.masking_utils import sdpa_mask
     from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -109,12 +109,12 @@ def set_attention(model, name: str, narrow: bool = False) -> None:
 
 
 def shared_length(networks: list) -> float:
-    """Tokens of the longest rows of which all of these networks (None: left out) run a common prompt once; 0: none."""
+    """Longest row, in tokens, whose prompt all networks (None is skipped) can run once for several rows; 0: none."""
     return min((length_that_shares(network) for network in networks if network is not None), default=0)
 
 
 def length_that_shares(model) -> float:
-    """The same of one network: no more than its layers look back."""
+    """`shared_length` of one network: how far all of its layers look back, inf if without limit."""
     config = unwrapped(model).config.get_text_config()
     if config._attn_implementation != SHARED_PROMPTS:
         return 0
@@ -132,7 +132,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         hidden: [N, H], the states that predict the targets.
         targets: [N] token ids.
         temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        chunk: rows of `hidden` per piece; several pieces are recomputed in the backward pass.
         entropy_grad: let gradients flow through the entropy.
 
     Returns:
@@ -161,31 +161,31 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     return torch.cat(logprobs), torch.cat(entropy)
 
 
-@functools.cache  # asked for every token that is sampled
+@functools.cache  # called for every sampled token
 def takes(network_class, argument: str) -> bool:
     """Whether a network's forward has an argument of this name."""
     return argument in inspect.signature(network_class.forward).parameters
 
 
 def below_the_head(model):
-    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    """The network below the output layer; Llama 4's attribute differs from its `base_model_prefix`."""
     network = unwrapped(model)
     return getattr(network, "model", network) if network.base_model is network else network.base_model
 
 
 def backbone(model, input_ids, attention_mask, **kwargs):
-    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    """Run the network below the output layer; positions count real tokens only, so padding does not shift them."""
     network = below_the_head(model)
     width = input_ids.shape[1]
     if takes(type(network), "position_ids"):
         kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
-    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+    if takes(type(network), "cache_params"):  # Mamba applies the mask to the new tokens only
         attention_mask = attention_mask[:, -width:]
     return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
 
 
 def cached_states(model, input_ids, attention_mask, cache):
-    """Hidden states [B, t, H] of the new tokens after those of a cache (None: there are none), and the cache."""
+    """(hidden states [B, t, H] of new tokens that follow those in the cache, or begin one if it is None; the cache)."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
     keys_and_values = getattr(out, name, None)
@@ -195,20 +195,20 @@ def cached_states(model, input_ids, attention_mask, cache):
 
 
 def masks_itself(model) -> bool:
-    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    """Whether the attention takes a finished 4D mask, which transformers passes on as it is."""
     return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
 
 
 def next_states(model, token, mask, cache, padded: bool):
-    """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
+    """States [B, H] of one more token [B] per row, with a plain cache or one of `group_rows`.
 
-    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, so
-    that the host need not wait for the device to see.
+    mask [B, T] is 1 on all tokens of the texts, including the new ones. `padded` says whether it may contain a 0: to
+    look would make the host wait for the device.
     """
     network = below_the_head(model)
     prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
-        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
+        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # 4D: no mask is built
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
@@ -221,32 +221,32 @@ def next_states(model, token, mask, cache, padded: bool):
 
 
 def plain_states(model, input_ids, attention_mask):
-    """Hidden states [B, T, H] of whole texts, as in training."""
+    """Hidden states [B, T, H] of whole texts without a cache, as in training."""
     return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
 
 
 def lm_logits(model, hidden):
-    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    """Logits [..., V] of hidden states [..., H], for the tokenizer's tokens only (see `settle_logits`)."""
     return known_logits(model, all_logits(model, hidden))
 
 
 def known_logits(model, logits):
-    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    """Cut logits [..., rows] to those [..., V] of the tokenizer's tokens, as `settle_logits` has counted them."""
     known = getattr(unwrapped(model), "known_tokens", None)
     return logits if known is None else logits[..., :known]
 
 
 def lost_mass(model, logits):
-    """Probability [...] of the rows that are no tokens, of logits [..., rows]; NaN where all are.
+    """Probability [...] that logits [..., rows] give to rows without a token; NaN if all rows have one.
 
-    Nothing is sampled from these rows or learnt about them here, but other samplers may draw them.
+    We neither sample nor train these rows, but other samplers may draw them.
     """
     known = getattr(unwrapped(model), "known_tokens", None)
     return logits[..., 0] * math.nan if known is None else logits.softmax(-1)[..., known:].sum(-1)
 
 
 def all_logits(model, hidden):
-    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
+    """Logits [..., rows] of all rows of the output layer, for hidden states [..., H], in its weights' precision."""
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -258,17 +258,17 @@ def all_logits(model, hidden):
 
 
 def settle_logits(config: BaseConfig, models: Models) -> None:
-    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+    """Let policy and reference ignore output rows beyond the tokenizer's tokens.
 
-    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    UserError if the policy's logits are not its output layer applied to its backbone's states, as this part assumes.
     """
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
-            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+            logits = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # for example, Mamba with 4-bit weights
         if is_out_of_memory(error):
             raise
         raise UserError(
@@ -276,21 +276,21 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             "try weights of 16 bits, or another architecture"
         ) from error
     need(
-        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = token_count(models.tokenizer, models.eos_ids)
+    count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
-        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
+        unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
 
 
 def line_states(model, layout: Layout):
-    """Hidden states [B, T, H] that predict the tokens that were sampled, 0 elsewhere."""
+    """Run a packed line; returns the hidden states [B, T, H] that predict the sampled tokens, 0 elsewhere."""
     out = below_the_head(model)(
         input_ids=layout.ids[None],
         position_ids=layout.positions[None],
-        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # of four dimensions: one that needs no making
+        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # 4D: transformers builds no mask
         use_cache=False,
         layout=layout,
     )
@@ -298,10 +298,10 @@ def line_states(model, layout: Layout):
 
 
 def predicting_states(model, piece: dict):
-    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (entry 0 is unused).
 
-    Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
-    all of its rows; the states that predict what was not sampled are then 0.
+    If `share_prompts` has enabled it, no pad is run, and a shared prompt runs once where that saves time. States that
+    predict tokens that were not sampled are then 0.
     """
     longest = length_that_shares(model)
     layout = layout_of(piece, longest) if longest else None
@@ -322,6 +322,6 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
 
 
 def token_values(critic, hidden):
-    """Values [B, T] in float32: entry t is V of the text before token t."""
+    """Values [B, T] in float32: entry t is the value of the text before token t."""
     with torch.autocast(hidden.device.type, enabled=False):
         return critic.head(hidden.float()).squeeze(-1)

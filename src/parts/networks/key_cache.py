@@ -1,4 +1,4 @@
-"""Keys and values during sampling: room to grow, prompts stored once, texts kept for the next turn."""
+"""The key-value cache while sampling: it grows in blocks, holds shared prompts once, and keeps texts between turns."""
 
 import contextlib
 import functools
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 from parts.foundation.processes import torch
 
-BLOCK = 64  # columns that a room grows by
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+BLOCK = 64  # columns by which a cache grows
+# bytes per layer that grouping must save, as it costs a dozen operations instead of one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 4 us per operation and 3 TB/s
 
 
 @functools.cache
 def roomy_layer():
-    """A DynamicLayer of transformers that copies what it holds every BLOCK tokens, and not for each."""
+    """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+        """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
-        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
         """
 
         column = None
@@ -33,7 +33,7 @@ def roomy_layer():
             self.keys, self.values, self.rooms = keys, values, rooms
 
         def update(self, key_states, value_states, *args, **kwargs):
-            """Append [B, heads, t, D] of new tokens; return those of all."""
+            """Append keys and values [B, heads, t, D] of new tokens; return those of all tokens."""
             if self.column is not None:
                 for room, new in zip(self.rooms, (key_states, value_states), strict=True):
                     room.index_copy_(2, self.column, new.to(room.dtype))
@@ -47,20 +47,19 @@ def roomy_layer():
             return self.keys, self.values
 
         def make_room(self, end: int) -> None:
-            """Let the rooms have `end` columns at least."""
+            """Grow the rooms to at least `end` columns."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
-                self.values = None  # one at a time: the old tensors go first
+                self.values = None  # frees the old tensor before the next room is made
                 self.rooms = self.keys, roomy(values, end)
 
         def end_at(self, end: int) -> None:
-            """Let the keys and values be the rooms' first columns."""
+            """Set keys and values to the rooms' first `end` columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
             self.column = None
 
         def reorder_cache(self, beam_idx):
-            """Keep these rows, in this order."""
             self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
         batch_select_indices = reorder_cache
@@ -69,23 +68,23 @@ def roomy_layer():
 
 
 def as_read(x):
-    """Keys or values in the dtype that attention reads them in.
+    """Keys or values in the dtype in which attention reads them.
 
-    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    Under autocast, rotary embeddings return float32, and attention would round all of them again at each token.
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 after it."""
+    """A copy of x [B, heads, T, D] with `needed` + BLOCK columns, zeros after the first T."""
     room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
 
 def give_room(cache) -> None:
-    """Let each layer of a cache that holds the keys and values of all tokens, and nothing else, grow by blocks."""
+    """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
     from transformers.cache_utils import Cache, DynamicLayer
 
     for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
@@ -94,7 +93,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
+    """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -105,29 +104,29 @@ def has_plain_layers(cache, config) -> bool:
 
 @dataclass
 class Part:
-    """Rows that left a batch together: whose they are, their keys and values, and which columns are of their text."""
+    """Rows that left a batch together."""
 
-    numbers: list[int]
+    numbers: list[int]  # their conversations
     layers: list[tuple]  # (keys, values) of each layer, [B, heads, T, D]
     mask: object  # [B, T], 1 = of the text
 
 
 @dataclass
 class KeptTexts:
-    """Texts of which the keys and values are kept, by the numbers of their conversations."""
+    """Texts with cached keys and values, by the numbers of their conversations."""
 
     ids: dict[int, list[int]] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
 
     def take(self, order: list[int], mask, cache, places, rows, lengths) -> None:
-        """Keep rows of a batch that is being sampled, without what they were fed after their end.
+        """Keep rows of the batch that is being sampled, without tokens fed after their end.
 
         Args:
-            order: the numbers of the conversations that the batch began with.
-            mask: [B, T], 1 on the tokens that they had then.
-            places: [b] where in the cache the rows are; None for all, which are then not copied.
-            rows: [B'] which of those that the batch began with each row of the cache is.
-            lengths: [B] how many tokens each of those has said; the last one was not fed.
+            order: numbers of the conversations in the initial batch of B rows.
+            mask: [B, T], 1 on the tokens that the initial batch had.
+            places: [b] cache rows to keep; None keeps all without a copy.
+            rows: [B'] index of each cache row in the initial batch.
+            lengths: [B] tokens that each initial row has sampled; the last one was not fed.
         """
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
@@ -138,14 +137,14 @@ class KeptTexts:
         self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
-        """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
+        """Whether each text {conversation: ids} extends the kept text of its conversation."""
         known = ((self.ids.get(number), ids) for number, ids in texts.items())
         return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
+        """(numbers in the order of rows, cache, mask [B, T]) of some conversations, aligned at the last column.
 
-        `last`: nothing else will be needed, so what is kept is freed layer by layer.
+        `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 
@@ -164,7 +163,7 @@ class KeptTexts:
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
             cache.layers.append(roomy_layer()(*(room[:, :, :width] for room in rooms), rooms))
             for part in self.parts if last else ():
-                part.layers[layer] = None  # one layer at a time is there twice
+                part.layers[layer] = None  # only one layer at a time is in memory twice
         return order, cache, torch.cat(masks)
 
 
@@ -174,7 +173,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """A room [B, heads, width + BLOCK, D] of the chosen rows and columns of [., heads, T, D], 0 before where fewer."""
+    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0
@@ -186,14 +185,14 @@ def gathered(tensors: list, places: list[tuple], width: int):
 
 
 def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> tuple:
-    """Read what is new of texts that begin with kept ones, in groups of like length, so that hardly a pad is read.
+    """Read the new tokens of texts that extend kept ones, in groups of similar length to avoid pads.
 
     Args:
-        read: `(new tokens of each row, mask [B, T], cache) -> (what follows from the last ones [B, …], mask, cache)`,
-            the mask and the cache being those of the whole texts.
+        read: `(new tokens of each row, mask [B, T], cache) -> (output at the last tokens [B, …], mask, cache)`; the
+            returned mask and cache are of the whole texts.
 
     Returns:
-        (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
+        (the texts' numbers in the order of rows, output at each last token [B, …], mask [B, T], cache).
     """
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
     whole, last = KeptTexts(texts), {}
@@ -209,7 +208,7 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    """Group numbers by length, longest first: a group's shortest is at most 16 or 1/4 of the longest below it."""
     groups, longest = [], 0
     for number in sorted(lengths, key=lambda number: -lengths[number]):
         if not groups or lengths[number] < longest - max(16, longest // 4):
@@ -219,7 +218,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
 
 
 def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
     from transformers.cache_utils import Cache
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
@@ -229,17 +228,17 @@ def select_rows(cache, rows) -> None:
 
 
 def wide_product(x, y):
-    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    """x @ y for [n, heads, ., .], accumulated in float32 like fused attention: in bf16 a score of 60 is off by 0.1."""
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
-            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+            with contextlib.suppress(NotImplementedError):  # avoids float32 copies of keys on devices that support it
                 return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
         return x.float() @ y.float()
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
+    """Prompts shared by B rows: `which` [B] is each row's; a layer's keys, values [n, heads, P, D]; mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
         self.which, self.pairs, self.mask = which, pairs, mask
@@ -249,30 +248,30 @@ class Groups:
         order = which.argsort(stable=True)
         group = which[order]
         place = torch.arange(len(which), device=which.device) - (sizes.cumsum(0) - sizes)[group]
-        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # of each prompt; too many are computed for nothing
+        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # [n, most rows of a prompt]; row 0 fills the rest
         self.rows[group, place] = order
         self.back = torch.empty_like(which)
         self.back[order] = group * self.rows.shape[1] + place
 
     def of_rows(self, chosen) -> "Groups":
-        """The groups of some rows, without the prompts that none of these has."""
+        """The groups of the chosen rows, without prompts that none of them has."""
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
         return Groups(which, [(keys[kept], values[kept]) for keys, values in self.pairs], self.mask[kept])
 
     def by_prompt(self, x):
-        """[B, heads, r, X] of rows as [n, heads, rows of a prompt x r, X]."""
+        """Regroup x [B, heads, r, X] by prompt: [n, heads, rows of a prompt x r, X]."""
         return x[self.rows].transpose(1, 2).flatten(2, 3)
 
     def by_row(self, x, r: int):
-        """The way back, [B, heads, r, X]."""
+        """The inverse of `by_prompt`: [B, heads, r, X]."""
         return x.unflatten(2, (-1, r)).transpose(1, 2).flatten(0, 1)[self.back]
 
     def attend(self, layer: int, query, key, value, scaling: float | None):
-        """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
+        """Attention [B, 1, H, D] of one token per row, query [B, H, 1, D], over its prompt and the row's own tokens.
 
-        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
+        key and value [B, heads, T, D] are those of the rows' own tokens; H is a multiple of heads.
         """
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
@@ -290,7 +289,7 @@ class Groups:
 
 
 def group_rows(cache, mask, which):
-    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
+    """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
     from transformers.cache_utils import DynamicCache
 
     grouped = DynamicCache()
@@ -302,7 +301,7 @@ def group_rows(cache, mask, which):
 
 
 def worth_grouping(cache, rows: int) -> bool:
-    """Whether to hold the texts of a cache once, for more rows, saves time as well as memory."""
+    """Whether holding a cache's texts once for `rows` rows saves time as well as memory."""
     keys, values = pairs_of(cache)[0]
     saved = (keys[0].nbytes + values[0].nbytes) * (rows - len(keys))
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)

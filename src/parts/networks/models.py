@@ -1,4 +1,4 @@
-"""Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, generation settings."""
+"""Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, references, generation settings."""
 
 import contextlib
 import importlib
@@ -16,15 +16,15 @@ from parts.foundation.messages import UserError, is_out_of_memory, memory_shorta
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 
-RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
-REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
+REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
     if precision != "auto":
         return precision
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -32,14 +32,14 @@ def precision_on(precision: str, device) -> str:
 
 
 def leave_out_cudnn_attention() -> None:
-    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def settle_precision(config: BaseConfig, device) -> None:
-    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
 
-    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
     """
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
@@ -64,13 +64,13 @@ def compute_dtype(config: BaseConfig, device):
 
 
 def autocast(config: BaseConfig, device):
-    """Context in which the networks run; nothing in fp32."""
+    """Context in which the networks run; without effect in fp32."""
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -78,24 +78,24 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
+    """The shell command that merges an adapter into its base."""
     words = [source, *flags, "--output", Path(source).name + "-merged"]
     return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def refuse_adapter(source: str, flag: str, why: str) -> None:
-    """Raise UserError where a model is an adapter and a whole one is needed."""
+    """Raise UserError if a model is an adapter; `why` says that `flag` needs a whole model."""
     adapter = f"got {flag} {source!r}, a LoRA adapter, {why}; expected a whole model; try {merge_command(source)}"
     need(not config_file(source), adapter)
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -117,7 +117,7 @@ def adapter_settings(source: str) -> dict | None:
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -134,7 +134,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -146,9 +146,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def settle_model(config: BaseConfig) -> None:
-    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    """Make config.model an absolute path, and take rank and alpha from an adapter, whose training continues."""
     if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+        config.model = str(Path(config.model).resolve())  # saved adapters name their base by it
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
@@ -162,7 +162,7 @@ def settle_model(config: BaseConfig) -> None:
 
 
 def saved_rows(base, weights: dict) -> dict:
-    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    """{layer: rows} for embedding and output layers among an adapter's saved tensors."""
     ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
     layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
     for key, x in weights.items():
@@ -176,7 +176,7 @@ def saved_rows(base, weights: dict) -> dict:
 
 
 def fit_embeddings(base, source: str) -> None:
-    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    """Resize a base's embeddings to the rows that an adapter has saved for added tokens; UserError if it lacks them."""
     from peft.utils import load_peft_weights
 
     known = base.get_input_embeddings().weight.shape[0]
@@ -187,7 +187,7 @@ def fit_embeddings(base, source: str) -> None:
     if tokenizer_of(source) == source:
         tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
         beyond = {token for token, i in tokens.items() if i >= size}
-    if beyond:  # a plain model may have a few, too
+    if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
@@ -196,11 +196,11 @@ def fit_embeddings(base, source: str) -> None:
         "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
     )
     if size != known:
-        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+        base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
 def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
-    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
@@ -225,7 +225,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
+    """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -233,7 +233,7 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
 
 
 def merged(model):
-    """The network with its adapter merged into the weights; a plain one as it is."""
+    """Merge a network's adapter into its weights; a plain network is returned as it is."""
     if not hasattr(model, "merge_and_unload"):
         return model
     untie(model)
@@ -243,7 +243,7 @@ def merged(model):
 
 
 def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    """Give the output layer its own weights if it shares them with the embeddings and LoRA changes either layer."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -254,21 +254,21 @@ def untie(model) -> None:
 
 
 def note_untied(model) -> None:
-    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    """Set tie_word_embeddings to false if the output layer has its own weights, so that other programs load them."""
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
         model.config.tie_word_embeddings = False
 
 
 def save_network(model, folder: Path) -> None:
-    """Save a plain network, or of one under LoRA the adapter that is trained."""
+    """Save a plain network, or only the trained adapter of one under LoRA."""
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
 def keep_as_reference(policy, source: str) -> None:
-    """Add a frozen copy of the adapter that the run started with."""
+    """Add a frozen copy of the initial adapter `source` to the policy."""
     try:
         policy.load_adapter(source, REFERENCE, is_trainable=False)
-    except ValueError as error:  # biases: peft holds one adapter with these
+    except ValueError as error:  # peft allows only one adapter with biases
         got = f"got the adapter {source!r} and KL to it, a frozen copy of which peft refuses: {error}"
         raise UserError(f"{got}; expected LoRA alone; try --kl_coef 0, or {merge_command(source)}") from None
     policy.eval()
@@ -276,7 +276,7 @@ def keep_as_reference(policy, source: str) -> None:
 
 @contextlib.contextmanager
 def as_reference(policy):
-    """While it lasts, a policy under LoRA is its reference: the adapter that it started with, or the base."""
+    """Context in which a policy under LoRA acts as its reference: with its initial adapter, or as the base."""
     if not hasattr(policy, "peft_config"):
         yield
     elif REFERENCE not in policy.peft_config:
@@ -291,7 +291,7 @@ def as_reference(policy):
 
 
 def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
@@ -311,19 +311,19 @@ def open_tokenizer(config: BaseConfig, **options):
 
 
 def load_tokenizer(config: BaseConfig):
-    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
     logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
-    backend = getattr(tokenizer, "backend_tokenizer", None)  # every call writes over its padding and truncation
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
     return tokenizer
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Save a tokenizer of `load_tokenizer` as it was loaded, whatever it has been called with since."""
+    """Save a tokenizer of `load_tokenizer` with the padding and truncation that it was loaded with."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
     if backend:
         backend.enable_padding(**padding) if padding else backend.no_padding()
@@ -336,8 +336,8 @@ class Models:
     """The networks of a run and what they share."""
 
     policy: object
-    critic: object  # None unless the advantages are GAE's
-    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
     tokenizer: object
     eos_ids: list[int]
     pad_id: int
@@ -345,12 +345,12 @@ class Models:
 
     @property
     def networks(self) -> list:
-        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
         return [self.policy, self.critic and self.critic.backbone, self.reference]
 
 
 def disable_dropout(model) -> None:
-    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    """Set all dropout probabilities to 0, so that an unchanged policy has ratio 1."""
     for module in model.modules():
         if type(module).__name__.startswith("Dropout"):
             module.p = 0.0
@@ -360,7 +360,7 @@ def disable_dropout(model) -> None:
 
 
 def nf4_config(compute):
-    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    """Config for 4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; CUDA or CPU."""
     got = "got 4-bit weights without bitsandbytes, which reads them"
     need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
@@ -368,20 +368,20 @@ def nf4_config(compute):
 
 
 def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    """Keep bitsandbytes from repacking 4-bit weights for CPU inference, which would block gradients."""
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
 
 
 def attention_choice(config: BaseConfig) -> dict:
-    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    """Arguments that --attn_implementation adds to from_pretrained and from_config."""
     kind = config.attn_implementation
     return {} if kind == "auto" else {"attn_implementation": kind}
 
 
 def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
-    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
     return UserError(
@@ -391,7 +391,7 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
-    """What is told of a model that does not load."""
+    """The UserError for a model that does not load."""
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
@@ -402,7 +402,7 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 
 def shaped_network(config: BaseConfig, source: str):
-    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
         shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
@@ -412,7 +412,7 @@ def shaped_network(config: BaseConfig, source: str):
 
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
-    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    """Load a network without dropout, in eval mode; weights are fp32, or the compute dtype under LoRA or if frozen."""
     extra = attention_choice(config)
     if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
         raise refuse_attention(config, source, "it has no backward pass on a CPU")
@@ -425,26 +425,26 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         raise load_error(config, source, error) from error
     disable_dropout(model)
     keep_differentiable(model)
-    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+    if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
-        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+        for p in model.parameters():  # packed 4-bit weights are integers and stay as they are
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
                 p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    if frozen or not hasattr(model, "peft_config"):  # else peft has chosen what is trained
+    if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
     return model.eval()
 
 
 def add_lora(model, config: BaseConfig):
-    """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
+    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "peft_config"):
         return model
     modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # it returns a pair
-    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # read by its kernels
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
@@ -458,31 +458,31 @@ def add_lora(model, config: BaseConfig):
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
-    """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
+    """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
     ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    known = unwrapped(policy).get_input_embeddings().weight.shape[0]  # a pad may be in the tokenizer alone
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < known)
+    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
+    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
     return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
 
 
 def generation_settings(source: str):
-    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    """A model's generation settings, from generation_config.json or else from config.json."""
     try:
         return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
@@ -490,9 +490,9 @@ def generation_settings(source: str):
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+    """Let `generate` draw from the model's own distribution, without the checkpoint's serving settings.
 
-    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    Penalties, banned tokens or a minimum length would change samples but not the log-probs that are trained.
     """
     plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
     unwrapped(model).generation_config = plain
@@ -504,7 +504,7 @@ def unwrapped(model):
 
 
 def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError for a prompt with a token that the model has no embedding of."""
+    """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
     largest = max(max(row["prompt_ids"]) for row in rows)
     got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
@@ -512,7 +512,7 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 
 
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed a network's positions, or a token has no embedding."""
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"

@@ -1,7 +1,7 @@
 """Names of metrics and settings in our trainers, TRL, verl and others."""
 
-# a metric a line: its common name; what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online
-# DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
+# One metric a line: common name | our name | TRL's | earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and
+# OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
 score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
@@ -49,7 +49,7 @@ held_out_rows | eval/rows | | |
 ROWS = [[names.split() for names in line.split("|")] for line in METRICS.strip().splitlines()]
 OURS, TRL, EARLIER, VERL = ({key: name for (name,), *names in ROWS for key in names[i]} for i in range(4))
 NAMES = {"ours": OURS, "verl": VERL, "trl": TRL | EARLIER}
-PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
+PATTERNS = {  # common name -> pattern of further names; group 1 of a part is the reward function's name
     "ours": {
         "held_out": r"eval/accuracy",
         "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
@@ -65,7 +65,7 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "part": r"(?:gdpo(?=/.+/mean)|reward)/(?!overall)(.+?)(?:/mean)?",
     },
 }
-# common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
+# common name of a setting -> our name, TRL's, verl's, then endings of dotted names in other frameworks (EasyR1, …)
 ACTOR = "actor_rollout_ref.actor"
 SETTINGS = {
     "temperature": "temperature temperature actor_rollout_ref.rollout.temperature",
@@ -94,7 +94,7 @@ SETTINGS = {
 }
 ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "epochs")
 OUR_WORDS, TRL_WORDS, VERL_WORDS = ({name: SETTINGS[name].split()[i] for name in ADVISED} for i in range(3))
-WORDS = {  # what a remedy calls settings, by who trains
+WORDS = {  # trainer -> {common name: the name that a remedy uses for the setting}
     "ppo_train": {name: f"--{word}" for name, word in OUR_WORDS.items()},
     "one_page": {name: f"--{word.removeprefix('ppo_')}" for name, word in OUR_WORDS.items()},
     "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},

@@ -19,7 +19,7 @@ from parts.reading.sample_files import json_object
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
-# what --columns calls a figure, and its common name
+# name of a figure in --columns -> its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
@@ -27,25 +27,25 @@ PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
 SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
-SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's figures, which are YAML
-OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
-ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
-BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
+OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # prefixes and suffix to drop
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
+BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
+MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 def short_name(name: str) -> str:
-    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
+    """A column's name without wandb's run prefix ("run - train/reward"); every name of the step becomes "step"."""
     name = name.strip().rpartition(" - ")[2]
     return "step" if name.lower() in STEP_NAMES else name
 
 
 def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
+    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # consoles capitalise: Reward
         return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
@@ -54,15 +54,16 @@ def common_name(key: str, dialect: str) -> str | None:
 
 
 def is_rounded(key: str, value) -> bool:
-    """Whether a small figure was rounded to 0.000, as earlier verl prints it, so that its value is unknown."""
+    """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
     small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
     return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
 
 class Table:
-    """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
+    """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
 
-    Of a figure with more than 2 x MOST_STEPS steps every second one after the first is dropped, so memory stays flat.
+    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
+    is dropped.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -70,10 +71,10 @@ class Table:
         self.rows = self.nested = self.step = self.before = 0
         step_name = columns.get("step", "step")
         self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
-        self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
+        self.trains = {short_name(column): True for column in columns.values()}  # name -> whether it is not held out
 
     def add(self, row: dict) -> None:
-        """Take in a row; one without a step is the next one if it is of training."""
+        """Add a row. A training row without a step counts as the next step."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
         if any(isinstance(value, dict) for value in row.values()):
@@ -98,7 +99,7 @@ class Table:
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def step_of(self, row: dict) -> int:
-        """The step that a row names, or that of its place."""
+        """The step that a row names; else the next step for a training row, the current one for an evaluation row."""
         for name in self.step_names:
             value = row.get(name)
             value = value.partition("/")[0] if isinstance(value, str) else value  # ms-swift's "5/150"
@@ -110,19 +111,19 @@ class Table:
 
 
 class Reader:
-    """Takes the lines of a log and keeps what each dialect has in them."""
+    """Collects the metrics, settings and errors of a log line by line, each kind of line in a `Table` of its own."""
 
     def __init__(self, columns: dict[str, str]):
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
-        self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
-        self.printed, self.config = [], {}  # verl's settings, over many lines
-        self.last = {}  # printed dict
+        self.number = self.lines = 0  # lines read: all, and those that are not empty
+        self.bad = self.first_bad = 0  # how many are not JSON, and the number of the first
+        self.printed, self.config = [], {}  # lines of verl's printed settings; the settings once they are complete
+        self.last = {}  # the last printed dict
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
-        self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
+        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
-        """Take in a line."""
         self.number += 1
         if not line.strip():
             return
@@ -149,14 +150,14 @@ class Reader:
                 self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
                 self.sections += [] if section[3] else [section.groups()]
                 line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
+            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first value wins
             *_, last = [None, *HEADING.findall(line)]
             self.heading = {"step": last} if last else self.heading if len(pairs) < 2 or boxed else {}
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.heading | pairs)
 
     def take_dict(self, text: str) -> None:
-        """Take in a flat dict that transformers' Trainer prints, {'loss': …}; each rank may print the same."""
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}."""
         row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
@@ -166,14 +167,14 @@ class Reader:
             self.last = row
 
     def take_config(self, line: str) -> None:
-        """Keep a line of the settings that verl prints, and read them once they are whole."""
+        """Collect verl's printed settings line by line; parse them once they are complete."""
         begun = self.printed or "{'actor_rollout_ref': " in line
         if begun and not self.config and len(self.printed) < MOST_STEPS:
             self.printed.append(line)
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run in the kind of line that says most; `whole`: the last line is complete."""
+        """The run from JSON rows if these are half of the lines, else from text; `whole`: the last line is complete."""
         text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
@@ -199,7 +200,7 @@ class Reader:
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" for other text."""
+    """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -208,7 +209,7 @@ def csv_separator(head: str) -> str:
 
 
 def opened(path: Path) -> io.TextIOBase:
-    """The text of a log, with a progress bar's "\\r" as a line end; for a notebook, what its cells printed."""
+    """A log as a text stream; for a notebook, the output of its cells. A progress bar's "\\r" ends a line."""
     if path.suffix != ".ipynb":
         with path.open("rb") as file:  # PowerShell redirects as UTF-16
             encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -218,14 +219,14 @@ def opened(path: Path) -> io.TextIOBase:
         pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
     except (ValueError, KeyError, AttributeError):
         raise UserError(f"got {path}, which is not a complete notebook; expected cells with outputs") from None
-    # transformers shows its steps as a table of HTML; the longest is that of the training
+    # transformers shows its steps as an HTML table; the longest one belongs to the training
     rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
     table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]
     return io.StringIO("\n".join(filter(None, table)) or "".join("".join(one.get("text", ())) for one in outputs))
 
 
 def head_of(path: Path) -> str:
-    """The start of a log; a binary or empty file is refused."""
+    """The first 64 K characters of a log; UserError if the file is empty, binary or unreadable."""
     try:
         with opened(path) as file:
             text = file.read(1 << 16)
@@ -238,7 +239,7 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
+    """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
@@ -261,7 +262,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json or its dumped log_history, whole or torn: the entries are flat objects."""
+    """Read a trainer_state.json or a dumped log_history; entries are flat objects, so a torn file can be read too."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
@@ -278,7 +279,7 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 
 
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
-    """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
+    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
     dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
@@ -293,7 +294,7 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
 
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run with a table's figures under common names; those of --columns come before the log's own names."""
+    """A run with a table's metrics under common names. Names given by --columns take precedence."""
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
@@ -308,7 +309,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         )
     names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-    sources: list[dict[int, float]] = []  # verl's held-out figures of each data source
+    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
         name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
         if not name or not points or (key not in names and name in names.values()):
@@ -316,23 +317,23 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         run.names.setdefault(name, key)
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
-        run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+        run.series[name] = points | run.series.get(name, {})  # the first name of a metric wins
     low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
     spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
     if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
         run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
         run.series["zero_std"] = dict.fromkeys(spread, 1.0)
-    if sources:  # their mean
-        values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
-        run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
+    if sources:
+        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
     return run
 
 
 def drop_padded(run: LoggedRun) -> None:
-    """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
+    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
-    if not limit and longest:  # a length that half the steps reach and none exceeds is taken for the limit
+    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
         top = max(longest.values())
         limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
     for step, value in longest.items():

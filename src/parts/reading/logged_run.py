@@ -1,4 +1,4 @@
-"""A run as its log, settings and samples show it, and its trends: the facts that causes use."""
+"""A logged run: its metrics, settings and samples, and statistics of their trends."""
 
 import itertools
 import math
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from parts.evaluating.paired_tests import share_gain
 
-TREND_STEPS = 10  # fewer: no trend is judged
-ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
+TREND_STEPS = 10  # no trend is judged from fewer steps
+ALARM = 0.006  # share of flat series that show a trend by chance; benchmarks/false_alarms.py measures it
 SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+GAIN = 0.03  # least gain of the held-out metric that counts: the standard error of 256 answers at rate 0.5
+EARLY = 5  # first steps, in which the policy is still close to the initial one
 
 
 def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none."""
+    """A JSON or console value as a float; None if it is not a number."""
     try:
         return None if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -24,13 +24,13 @@ def as_number(value) -> float | None:
 
 
 def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number; one whose square overflows in float32 is none."""
+    """Whether a JSON or console value is a finite number below 1e18, whose square still fits into float32."""
     number = as_number(value)
     return number is not None and abs(number) < 1e18
 
 
 def window(count: int) -> int:
-    """Steps in the first and in the last stretch of a run."""
+    """Number of steps in the first and in the last stretch of a run of `count` steps: a quarter, from 3 to 20."""
     return max(3, min(count // 4, 20))
 
 
@@ -41,23 +41,23 @@ def ends(values: list[float]) -> tuple[float, float]:
 
 
 def persistence(values: list[float]) -> float:
-    """Lag-1 autocorrelation of the noise, between 0 and 0.5, from the changes between steps: a trend does not count."""
+    """Lag-1 autocorrelation of the noise, clamped to [0, 0.5]; estimated from step differences, so trends cancel."""
     changes = [b - a for a, b in itertools.pairwise(values)]
     mean = statistics.fmean(changes)
     changes = [change - mean for change in changes]
     square = sum(change * change for change in changes)
     if square <= 1e-18 * max(map(abs, values)) ** 2 * len(values):  # a straight line
         return 0.0
-    # of AR(1) noise the changes have the lag-1 autocorrelation (rho - 1) / 2
+    # the differences of AR(1) noise have the lag-1 autocorrelation (rho - 1) / 2
     return min(0.5, max(0.0, 1 + 2 * sum(a * b for a, b in itertools.pairwise(changes)) / square))
 
 
 def noise(values: list[float]) -> float:
-    """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
+    """Standard deviation of a step's noise, such that a median of k steps has the standard error 1.25 noise / sqrt k.
 
-    The median of the neighbours' distances gives it, or the upper quartile if that is more, as a coarse score often has
-    the distance 0, or their mean where both are 0, as where right answers are rare. Noise that persists has
-    sqrt(1 + rho) / (1 - rho) times the scatter of independent noise.
+    It comes from the distances between neighbouring steps: the larger estimate of their median and upper quartile, as
+    a coarse score often has the distance 0. If both are 0 (rare right answers), the mean is used. Autocorrelated noise
+    counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
@@ -67,21 +67,21 @@ def noise(values: list[float]) -> float:
 
 
 def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the medians of the first and the last stretch."""
+    """Standard error of the difference between the first and the last stretch's medians."""
     return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
 
 
 def errors_of_chance(count: int, choices: float = 1) -> float:
-    """Standard errors that chance exceeds in a share ALARM of flat series, for the best of several `choices`.
+    """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
-    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated too.
+    This is the two-sided quantile of Student's t with `count` degrees of freedom, by the first terms of Hill's series.
     """
     z = statistics.NormalDist().inv_cdf(1 - ALARM / 2 / choices)
     return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
 
 
 def trend(values: list[float]) -> int:
-    """1 where the last stretch lies above the first, -1 below, 0 where chance explains it or below 10 steps."""
+    """1 if the last stretch lies above the first beyond chance, -1 if below, else 0; 0 for fewer than 10 steps."""
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
@@ -90,7 +90,7 @@ def trend(values: list[float]) -> int:
 
 
 def is_flat(values: list[float]) -> bool:
-    """Whether 20 steps or more show no rise: neither a trend nor more than 0.02 between the medians."""
+    """Whether 20 or more steps show no rise: no upward trend, and end medians at most 0.02 apart."""
     first, last = ends(values)
     return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= 0.02
 
@@ -101,7 +101,7 @@ def forecast(p: float, group: int) -> float:
 
 
 def is_format(name: str) -> bool:
-    """Whether a reward function's name says that it judges the form."""
+    """Whether a reward function's name says that it judges the format."""
     return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
 
 
@@ -112,7 +112,7 @@ def names_correctness(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Fact:
-    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
+    """One piece of evidence: its text, and the metric, step and ids of the samples that show it."""
 
     text: str
     figure: str = ""
@@ -122,18 +122,18 @@ class Fact:
 
 @dataclass
 class LoggedRun:
-    """What a run left: every figure of its log as {step: value}, `columns` by its name there, `series` by common name.
+    """A run's metrics as {name: {step: value}}: `columns` by the log's own names, `series` by common names.
 
-    `settings` are `config`, the run's own settings, under common names; `reward_source` is the code of its rewards.
+    `config` has the run's own settings, `settings` the same under common names. `reward_source` is its reward's code.
     """
 
     path: str
     format: str
     trainer: str
     columns: dict[str, dict[int, float]] = field(default_factory=dict)
-    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of what is not finite
+    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of values that are not finite
     series: dict[str, dict[int, float]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # of the series in this log
+    names: dict[str, str] = field(default_factory=dict)  # common name -> the log's own name
     settings: dict = field(default_factory=dict)
     config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
@@ -142,16 +142,16 @@ class LoggedRun:
     reward_source: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
-    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
-    golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
+    trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
+    golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
 
     @property
     def dialect(self) -> str:
-        """Whose metric names the log has."""
+        """The set of metric names that the log uses: ours, trl or verl."""
         return self.trainer if self.trainer in ("trl", "verl") else "ours"
 
     def knows_settings(self) -> bool:
-        """Whether the settings of the training are known; a state of TRL tells the number of steps only."""
+        """Whether training settings are known: a settings file or a learning rate; trainer_state.json has neither."""
         return bool(self.settings_file or self.settings.get("lr") or self.config.get("lr") is not None)
 
     def points(self, name: str) -> list[tuple[int, float]]:
@@ -159,19 +159,15 @@ class LoggedRun:
         return sorted(self.series.get(name, {}).items())
 
     def values(self, name: str) -> list[float]:
-        """The finite values of a series, by step."""
         return [value for _, value in self.points(name)]
 
     def ends(self, name: str) -> tuple[float, float]:
-        """Medians of the first and of the last stretch of a series."""
         return ends(self.values(name))
 
     def trend(self, name: str) -> int:
-        """1 where a series rises beyond chance, -1 where it falls, else 0."""
         return trend(self.values(name))
 
     def early(self, name: str, steps: int = EARLY) -> list[float]:
-        """The values of a series at its first steps."""
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
@@ -179,49 +175,48 @@ class LoggedRun:
         return self.names.get(series, series)
 
     def fact(self, series: str, text: str, step: int | None = None) -> Fact:
-        """A fact about a series under its name in the log; without a step, its last one."""
+        """A fact about a series under its name in the log, at `step`, by default the series' last step."""
         return Fact(text, self.name(series), max(self.series.get(series, {}), default=None) if step is None else step)
 
     def steps(self) -> list[int]:
-        """Every training step of the log."""
         names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
 
     def number(self, setting: str) -> float | None:
-        """A setting as a number; None where it is not known or no number."""
+        """A setting as a number; None if it is unknown, a text or not finite."""
         value = self.settings.get(setting)
         return as_number(value) if not isinstance(value, str) and is_finite(value) else None
 
     def batch(self, count: int = 1) -> int:
-        """Completions of so many steps; 32 a step where the settings do not say."""
+        """Number of completions in `count` steps; 32 a step if the settings have no batch size."""
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
     def parts(self) -> dict[str, list[float]]:
-        """The means of the reward functions, in the order of the log."""
+        """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
     def part_spreads(self) -> list[float]:
-        """Standard deviations of the parts over the whole batch, which TRL logs beside those within groups."""
+        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups."""
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
         return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
-        """Name and means of the reward for correctness: named so, else the first; the score without parts."""
+        """(name, means) of the correctness reward: one named so, else the first that is no format, else the score."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
         if names:
             return names[0], parts[names[0]]
         scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
-        is_signed = lowest == -1 and not parts  # DAPO's -1 and 1
+        is_signed = lowest == -1 and not parts  # -1 or 1, as in DAPO
         return "score", [(score + 1) / 2 for score in scores] if is_signed else scores
 
     def answer_series(self) -> str:
-        """The series of that reward."""
+        """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
     def is_constant(self) -> bool:
-        """Whether every completion scored alike in four steps of five; without spreads, whether every mean is 0."""
+        """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
         scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
         spreads = self.values("score_std") or [high - low for high, low in pairs]
         if not spreads:
@@ -229,21 +224,21 @@ class LoggedRun:
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
         alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
-        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
+        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's score_std is within groups only
         return alike and same and not any(self.part_spreads())
 
     def is_solved(self) -> bool:
-        """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
+        """Whether the task is solved: the held-out metric reached 0.95, or without one correctness rose to 0.95."""
         held_out, part = self.values("held_out"), self.answer_part()[1]
         if held_out and max(held_out) <= 1:
             return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
         return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
     def held_out_gain(self) -> tuple[float, float, float] | None:
-        """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
+        """(gain, low, high): the held-out gain from first to last evaluation and its 95 % interval.
 
-        Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice;
-        without the number of rows 64 are taken.
+        None with fewer than two evaluations. For shares the interval takes both as independent samples of `eval/rows`
+        answers (64 if unknown); this is too wide, as the rows are the same. For other metrics it is twice the scatter.
         """
         points, rows = self.points("held_out"), self.series.get("held_out_rows", {})
         if len(points) < 2:
@@ -257,30 +252,29 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out figure rose and kept 3/4 of it, or without one the correctness reward, or the score."""
+        """Whether the held-out metric rose by more than GAIN and kept most of it; without one, correctness counts."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
     def learns(self) -> bool:
-        """Whether it gained, and its score rose too."""
         return self.gained() and self.trend("score") > 0
 
     def onset(self, name: str) -> int:
-        """The first step at which a series with a trend is half way; the last step of one without."""
+        """The first step at which a series with a trend is half way between its ends; without one, the last step."""
         points, way, middle = self.points(name), self.trend(name), sum(self.ends(name)) / 2
         return next((step for step, value in points if way and way * (value - middle) >= 0), points[-1][0])
 
     def collapse(self) -> tuple[float, float, int] | None:
-        """(best stretch, last one, step at which half was lost) where the score fell by more than half, else None."""
+        """(best stretch's median, last one's, step at which half was lost) if the score lost over half, else None."""
         scores, points, count = self.values("score"), self.points("score"), len(self.values("score"))
         if count < TREND_STEPS:
             return None
         last, floor = ends(scores)[1], min(0, *scores)
         width = min(window(count), max(5, window(count) // 2))
         stretches = [statistics.median(scores[i : i + width]) for i in range(count - width + 1)]
-        best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+        best, steps, choices = max(stretches), width, len(stretches) / 2  # / 2: the test is one-sided
         if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
             best, steps, choices = scores[0], 1, 1
         chance = errors_of_chance(count, choices) * 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(count))
@@ -294,6 +288,6 @@ class LoggedRun:
             return None
         above = (i for i, middle in enumerate(stretches) if middle >= (best + last) / 2)
         half = points[max(above, default=-(width // 2)) + width // 2 + 1][0]
-        gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
+        gain = self.held_out_gain()  # a falling score is fine if prompts got harder and the held-out metric rises
         better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
         return None if better else (best, last, half)

@@ -1,4 +1,4 @@
-"""A run from its folder: the log, and settings, samples, data and rewards beside it or named by flags."""
+"""Load a run: its log, with the settings, samples, data and rewards that lie beside it or that flags name."""
 
 import ast
 import contextlib
@@ -17,12 +17,12 @@ from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
-# series that training of any kind has, without one that only RL has
+# series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The log inside a run's folder."""
+    """The only log in a run's folder; UserError if there is none or several."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
@@ -42,26 +42,26 @@ def log_of_folder(folder: Path) -> Path:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is a log of RL, not data or samples beside one."""
+    """Whether a file is an RL log, not data or samples."""
     with contextlib.suppress(UserError):
         return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
     return False
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has figures that only RL has."""
+    """Whether a log has metrics that only RL has, or values that are not finite."""
     return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
 
 
 def starts_of(path: Path) -> list[Path]:
-    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
+    """The logs of all starts of a resumed verl run (metrics.jsonl, metrics.2.jsonl, …), without empty ones."""
     later = [other for other in path.parent.glob("metrics.*.jsonl") if other.suffixes[0][1:].isdecimal()]
     later = sorted(later, key=lambda other: int(other.suffixes[0][1:])) if path.name == "metrics.jsonl" else []
     return [start for start in (path, *later) if start.stat().st_size] or [path]
 
 
 def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
-    """A JSON object in a run's folder; {} where there is none, with a remark where it cannot be read."""
+    """The object in a JSON file of a run's folder; {} if there is no file, or it is unreadable, which adds a remark."""
     try:
         return dict(json.loads((folder / name).read_text(encoding="utf-8", errors="replace")))
     except (OSError, ValueError, TypeError, RecursionError):
@@ -71,9 +71,9 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
 
 
 def add_own_settings(run: LoggedRun, path: Path) -> None:
-    """Give a run the settings that its trainer wrote beside its log."""
+    """Add the settings that the run's trainer wrote beside its log."""
     console = path.with_name("verl.log")
-    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py's, beside verl's file log
+    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py writes it beside verl's log
         reader = Reader({})
         for line in console.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             reader.take_config(line)
@@ -83,8 +83,8 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
     run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
     if run.config:
-        trainer, known = our_settings(run.config, is_page)
-        run.trainer, run.settings = trainer or run.trainer, run.settings | known
+        trainer, common = our_settings(run.config, is_page)
+        run.trainer, run.settings = trainer or run.trainer, run.settings | common
 
 
 def load_run(
@@ -96,9 +96,10 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples; `settings`, `samples`, … name other files.
+    """Load a run from its log or folder, with its settings and samples.
 
-    Raises UserError if it is no log of RL, or a named file is not of its kind.
+    `settings`, `samples`, `data` and `reward` (FILE.py:function) name files that replace those beside the log.
+    UserError if the log is not one of RL, or if a named file is missing or has other contents.
     """
     path, later = Path(source), []
     if path.is_dir():
@@ -113,10 +114,11 @@ def load_run(
         run.settings["group_size"] = group_size
     if run.trainer == "verl":
         drop_padded(run)
-    known, scores = ", ".join(run.columns), [name for name in run.columns if re.search("(?i)reward|return|score", name)]
+    names = ", ".join(run.columns)
+    scores = [name for name in run.columns if re.search("(?i)reward|return|score", name)]
     need(
         has_rl(run),
-        f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
+        f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
         f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
@@ -139,7 +141,7 @@ def load_run(
 
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
-    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
+    """Fill `texts` and `golds` from the samples and data files: those named, else JSONL files beside the log."""
     rows = data_rows(data, folder) if data else data_rows(run.settings.get("data"), folder, run)
     others = data_rows(run.settings.get("eval_data"), folder, run)
     if run.samples and not rows:
@@ -153,20 +155,20 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
 
 
 def file_near(name: str, folder: Path) -> Path | None:
-    """A file that settings name: where they say, or in the run's folder or the one above it."""
+    """The file that settings name, at that path or in the run's folder or its parent; None if there is none."""
     paths = [Path(name), folder / name, folder / Path(name).name, folder.parent / Path(name).name] if name else []
     return next((path for path in paths if path.is_file()), None)
 
 
 def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
-    """(prompt, row) of a data file; given a run, a file that cannot be read is remarked and has none."""
+    """(prompt, row) pairs of a data file; with `run`, an unreadable file adds a remark and yields none."""
     path = file_near(str(data or ""), folder)
     rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
-    """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
+    """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
@@ -174,10 +176,10 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
 
 
 def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
-    """Give a run the code of its reward for correctness: of a file that settings name, or of a script beside its log.
+    """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
 
-    In the folder above, other runs may have theirs: there only names that settings have count. Where no name is known,
-    it is the only function in the run's own folder that takes completions.
+    In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
+    name is known, the source is that of the only function in the run's own folder that takes completions.
     """
     rewards = named_rewards(spec, run)
     files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
@@ -194,7 +196,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
 
 
 def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """A file's text, and its functions of these names; for [""] those that take completions and serve no other one."""
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -202,12 +204,12 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    takes = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
-    used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
-    return text, [node.name for node in takes if node.name not in used]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return text, [node.name for node in scorers if node.name not in used]
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The code of a file's reward for correctness and what it uses; "" where there is none."""
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
     text, chosen = functions_of(path, names)
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

@@ -1,4 +1,4 @@
-"""Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, JSON, shell, Python."""
+"""Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and others' to common names."""
 
 import ast
 import contextlib
@@ -16,17 +16,17 @@ GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_g
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
 SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
 EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
-ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of what does not train
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of evaluation, judge, ref
+# settings whose product is the number of updates per batch, under all names that a one-page trainer may give them
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = re.compile(  # files beside a log that do not set its training
+NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
-MOST_BYTES = 2_000_000  # of a file of settings
+MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
+    """Flatten nested settings to {dotted name: value}."""
     flat = {}
     for key, value in config.items():
         if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
@@ -37,7 +37,7 @@ def flat_config(config: dict, prefix: str = "") -> dict:
 
 
 def number_or_text(text):
-    """A word of a command or a YAML value as a number, truth value or text."""
+    """Convert a word of a command, or a YAML value, to a number, boolean, None or unquoted text."""
     if not isinstance(text, str):
         return text
     for kind in (int, float):
@@ -47,18 +47,18 @@ def number_or_text(text):
 
 
 def printed_config(lines: list[str]) -> dict:
-    """verl's settings by dotted names, printed over many lines with Ray's prefix; {} where they are not whole."""
+    """verl's settings by dotted names, from the lines in which it prints them; {} while they are incomplete."""
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     plain[0] = plain[0][plain[0].find("{'actor_rollout_ref': ") :]
     plain = [re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line) for line in plain]
-    try:  # without the lines of another process in between
+    try:  # lines that other processes print in between begin differently
         return flat_config(ast.literal_eval("".join(line for line in plain if line[:1] in " {")))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
 
 
 def shell_settings(text: str) -> dict:
-    """`--flag value`, `--flag=value` and `a.b=1` of a command or shell script; its variables stand for their values."""
+    """Settings `--flag value`, `--flag=value` and `a.b=1` of a shell script, with its variables expanded."""
     variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
     text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
     words, flat = [], {}
@@ -77,8 +77,8 @@ def shell_settings(text: str) -> dict:
 
 
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """The value of an expression, with the file's `known` names: a literal, a call's settings, or else its source."""
-    for _ in range(4):  # a name for a name
+    """Evaluate a literal, a name in `known`, or a call's keyword arguments; other expressions give their source."""
+    for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
@@ -93,7 +93,7 @@ def expression_value(node: ast.expr, known: dict[str, ast.expr]):
 
 
 def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
-    """The keyword arguments of a call, with those of a dictionary given as `**name`."""
+    """The keyword arguments of a call, including those of `**name`."""
     flat = {}
     for keyword in call.keywords:
         value = expression_value(keyword.value, known)
@@ -102,7 +102,7 @@ def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
 
 
 def training_nodes(tree: ast.Module) -> list[ast.AST]:
-    """The nodes of a script, without functions and classes whose names say that they evaluate."""
+    """The nodes of a script, except those in functions and classes that evaluate, by their names."""
     nodes = [tree]
     for node in nodes:
         for child in ast.iter_child_nodes(node):
@@ -113,9 +113,10 @@ def training_nodes(tree: ast.Module) -> list[ast.AST]:
 
 
 def script_settings(text: str) -> dict:
-    """Arguments of a script's configurations and trainers, else of its names and samplers; it is parsed and never run.
+    """Settings in a Python script, which is parsed and never run.
 
-    A name stands for the only value that the file gives it: by assignment, as a field or as a flag's default.
+    They are the keyword arguments of its configs and trainers. If these hold no known setting, they are those of its
+    samplers and its variables. A name is resolved if the file gives it one value: by assignment or as a flag's default.
     """
     calls, given = [], {}
     for node in training_nodes(ast.parse(text)):
@@ -135,13 +136,13 @@ def script_settings(text: str) -> dict:
     flat = {key: value for call in trains for key, value in call.items()}
     if common_settings(flat):
         return flat
-    # of samplers that differ, one may be that of an evaluation
+    # where samplers disagree, one may belong to an evaluation: only what they agree on counts
     agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
     return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
 
 
 def read_settings(path: Path) -> dict:
-    """The settings in a file by dotted names; {} of a file that has none."""
+    """The settings in a file by dotted names; {} if it is unreadable, too large or has none."""
     import yaml
 
     try:
@@ -162,7 +163,7 @@ def read_settings(path: Path) -> dict:
 
 
 def common_settings(flat: dict) -> dict:
-    """What the causes want to know of settings by their dotted names."""
+    """Map settings by dotted names to common names (`SETTINGS`); the shortest matching name wins."""
     settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
@@ -179,61 +180,61 @@ def common_settings(flat: dict) -> dict:
 
 
 def verl_settings(flat: dict) -> dict:
-    """What the causes want to know of verl's settings by their dotted names."""
-    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # one that is a shell's variable is not known
+    """Map verl's settings by dotted names to common names, with the KL weight in use and the updates per batch."""
+    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # a shell variable that is not expanded gives None
     names = ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
     batch, mini, epochs = (as_number(sizes.get(name)) for name in names)
     bypass = flat.get("algorithm.rollout_correction.bypass_mode")
-    known = common_settings(flat)
-    if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
+    common = common_settings(flat)
+    if any(key.startswith(ACTOR) for key in flat):  # both KL terms are off by default; each has its own weight
         in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
         weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
-        known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
-    return known | {
+        common["kl"] = flat.get(weight, 0.001 if weight else 0.0)
+    return common | {
         "updates": None if bypass or not batch or not mini or not epochs else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
 
 def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
-    """(trainer, what the causes want to know) of a config.json or a page's settings.json; "" where it does not say."""
-    known = common_settings(config)
-    if not known.get("lr"):  # 0 stands for a default by size
-        known.pop("lr", None)
+    """(trainer or "", common settings) of a config.json, or with `is_page` of a one-page trainer's settings.json."""
+    common = common_settings(config)
+    if not common.get("lr"):  # 0 means: the default for the model's size
+        common.pop("lr", None)
     if "num_generations" in config:
         per_rollout = config.get("steps_per_generation", 0)
         one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
         one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
-        return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
+        return "grpo_train", common | {"updates": 1 if one else None, "grouped": True}
     if not is_page and "ppo_epochs" not in config:
-        return "", known
-    known["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
+        return "", common
+    common["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
     if is_page:
-        return "one_page", known | {"grouped": "group_size" in config}
+        return "one_page", common | {"grouped": "group_size" in config}
     advantage = config.get("advantage") or config.get("algorithm") or "gae"
     grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
-    return "ppo_train", known | {
-        # a distillation's rewards may be measured only
+    return "ppo_train", common | {
+        # a distillation may measure rewards without training on them
         "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
         "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
-        "tools": bool(config.get("tool_format")),  # refused where an environment has none
+        "tools": bool(config.get("tool_format")),  # the trainer refuses a format if the environment has no tools
     }
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The settings file in a run's folder and its settings: the training file with the most known names."""
+    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    found = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
-    path, flat = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    for other, flags in found if path.suffix == ".py" else ():  # the command that runs a script overrides its defaults
+    candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
-    """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
+    """Add the settings of the file `given` by --settings; without one, and if none are known, those beside the log."""
     path, flat = Path(given), {}
     if given:
         need(path.exists(), f"got --settings {given}, which does not exist; expected a file")
@@ -248,8 +249,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
         path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
-        known = verl_settings(flat) if is_verl else common_settings(flat)
-        run.settings |= {name: value for name, value in known.items() if value is not None}
+        common = verl_settings(flat) if is_verl else common_settings(flat)
+        run.settings |= {name: value for name, value in common.items() if value is not None}
         run.config = flat | run.config
         run.settings_file = path.name
         if run.trainer == "trl" and "num_generations" in flat:

@@ -1,4 +1,4 @@
-"""Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of rollouts, anyone's JSONL or CSV."""
+"""Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, other JSONL or CSV."""
 
 import contextlib
 import csv
@@ -12,11 +12,11 @@ from parts.foundation.messages import need
 from parts.reading.logged_run import LoggedRun, is_finite
 from parts.reading.run_settings import number_or_text
 
-HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
-SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
-VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
-TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
-SAMPLE_NAMES = {  # of samples.jsonl: what others call it
+HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in names of files and folders
+SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # file names begin so
+VERL_KEYS = ("input", "output", "score", "step")  # in every line of a dump; further keys come from the reward function
+TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # further columns: rewards and their logs
+SAMPLE_NAMES = {  # name in samples.jsonl -> names elsewhere
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
     "score": ("score", "reward", "rewards", "total_reward", "return"),
@@ -25,7 +25,7 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 
 
 def json_object(text: str | bytes) -> dict | None:
-    """The object that a text is as JSON; None where it is none."""
+    """Parse a JSON object; None if the text is not one."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
@@ -34,7 +34,7 @@ def json_object(text: str | bytes) -> dict | None:
 
 
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
-    """The objects of a JSONL file, and the numbers of its lines that are none."""
+    """The objects in a JSONL file, and the numbers of the lines that are not objects."""
     rows, bad = [], []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -47,13 +47,13 @@ def json_lines(path: Path) -> tuple[list[dict], list[int]]:
 
 
 def unfolded(row: dict) -> list[dict]:
-    """A row, or where its columns are lists, as ms-swift writes a step of samples, one for each of their cells."""
+    """Split a row whose values are all lists (ms-swift: one row a step) into one row per element; else [row]."""
     is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
     return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
 
 
 def columns_of(path: Path) -> set[str]:
-    """The column names of a table, from its first lines; empty if the file is no table."""
+    """The column names of a table, from its first 64 K characters; empty if the file is not a table."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -67,26 +67,26 @@ def columns_of(path: Path) -> set[str]:
 
 
 def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
-    """Whether a file has these columns; of ms-swift's completions.jsonl the log knows the scores."""
+    """Whether a file has the needed columns; completions.jsonl (ms-swift's) needs no score, as the log has it."""
     columns = columns_of(path)
     return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
 
 
 def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
-    """The rows of samples.jsonl beside a log, or of the only file named so in a folder that is this run's alone."""
+    """The rows of samples.jsonl beside a log, or, if the folder is this run's `alone`, of its only file of samples."""
     own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
-    found = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
-    if tables and not found:
+    files = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
-    if len(found) > 1:
-        names = ", ".join(other.name for other in found[:4])
+    if len(files) > 1:
+        names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
-    return rows_of_samples(found[0], run) if len(found) == 1 else []
+    return rows_of_samples(files[0], run) if len(files) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
-    """A line of verl's dump under the names of samples.jsonl."""
+    """Convert a line of verl's dump to a row of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
     rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
     sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
@@ -96,7 +96,7 @@ def verl_row(row: dict, kind: str) -> dict:
 
 
 def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
+    """The rows of verl's dumps STEP.jsonl, in the folders that the settings name or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
     places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
     others = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -114,16 +114,16 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
 
 
 def turns_of(completion) -> tuple[str, list]:
-    """The text that the model wrote, and the messages where there are several; a plain text has none."""
+    """(text, messages): what the assistant wrote, and all messages if there are several or one calls a tool."""
     if not isinstance(completion, list):
         return completion, []
-    said = [m.get("content") for m in completion if isinstance(m, dict) and m.get("role", "assistant") == "assistant"]
-    text = "\n".join(content if isinstance(content, str) else json.dumps(content) for content in said if content)
+    texts = [m.get("content") for m in completion if isinstance(m, dict) and m.get("role", "assistant") == "assistant"]
+    text = "\n".join(content if isinstance(content, str) else json.dumps(content) for content in texts if content)
     return text, completion if len(completion) > 1 or any(m.get("tool_calls") for m in completion) else []
 
 
 def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
-    """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
+    """Convert a row of TRL's table to a row of samples.jsonl; without reward weights its score is None."""
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
     rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
@@ -138,7 +138,7 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
 
 
 def reward_weights(run: LoggedRun) -> dict[str, float] | None:
-    """The settings' weights of TRL's rewards, else 1 each; None where the log's means do not sum to its score so."""
+    """TRL's reward weights, by the settings or else 1 each; None if the weighted means do not give the logged score."""
     means = {m[1]: key for key in run.columns if (m := re.fullmatch(r"rewards/(.+)/mean", key))}
     given, totals = run.config.get("reward_weights"), run.columns.get("reward", {})
     weights = given if isinstance(given, list) and len(given) == len(means) else [1.0] * len(means)
@@ -151,7 +151,7 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows that TRL's log_completions leaves in the folder completions/."""
+    """The rows that TRL writes to the folder completions/ with log_completions."""
     rows, bad, weights = [], [], reward_weights(run)
     for path in sorted((folder / "completions").glob("completions_*.parquet")):
         try:
@@ -168,9 +168,9 @@ def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
 
 
 def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+    """The rows of a JSONL, JSON, CSV or parquet file, as rows of samples.jsonl.
 
-    Raises UserError if some are missing; given a run, beside which it lies, that is remarked.
+    A file that cannot be read raises UserError; with `run`, it adds a remark and gives no rows.
     """
     rows, problem = [], "which has no rows"
     try:
@@ -200,15 +200,15 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
 
 
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
-    """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    """Convert a row of verl's, TRL's or others' samples to a row of samples.jsonl, as far as its names are known."""
     if {*VERL_KEYS} <= row.keys():
         return verl_row(row, "train")
     is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
         return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
-    known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
-    taken = {name: row[key] for name, key in known.items() if key is not None}
+    sources = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    taken = {name: row[key] for name, key in sources.items() if key is not None}
     if isinstance(taken.get("score"), dict):
         taken["rewards"] = taken.pop("score")
-    return {k: v for k, v in row.items() if k not in known.values()} | taken
+    return {k: v for k, v in row.items() if k not in sources.values()} | taken

@@ -1,4 +1,4 @@
-"""Samples as causes read them: text, score, gold, the stated answer and its pay."""
+"""Logged completions: score, gold answer, stated answer and what it was paid."""
 
 import json
 import re
@@ -13,19 +13,19 @@ GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
     *("final_answer", "reference", "expected", "gts", "response", "output"),
 )
-# how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
+# marked answers in completions: the first group that matches is the mark or its tag, the last one the answer
 MARKED = re.compile(
     r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
     r"|(?i:\b(answer(?: is|[:=]))\s*((?:(?!\\boxed|</?\w+>|####|\banswer(?: is|[:=])|[.!?](?:\s|$))[^\n])*))"
 )
-IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
-COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
+IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # marks in a reward's source
+COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # reward functions' argument
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
 
 @dataclass(frozen=True)
 class Text:
-    """One logged completion; `right` is None where the gold answer is not known."""
+    """One logged completion; `right` is None if the gold answer is unknown."""
 
     id: str
     step: int
@@ -37,24 +37,24 @@ class Text:
     right: bool | None = None
     finished: bool | None = None
     parts: dict = field(default_factory=dict)
-    unscored: bool = False  # every reward gave None
+    unscored: bool = False  # every reward function returned None
 
     @property
     def pay(self) -> float | None:
-        """What the part that stands for correctness paid; the score where there is one part or none."""
+        """The reward for correctness: by the part named so, else the first; the score if there is at most one part."""
         if len(self.parts) < 2:
             return self.score
         return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
 
     def has_gold(self, gold: str | None = None) -> bool:
-        """Whether it holds its gold answer, or another, and not only because the prompt does."""
+        """Whether the completion contains its gold answer (or `gold`); if the prompt does too, it must state it."""
         gold = gold or self.gold
-        found = bool(gold) and holds(self.completion, gold)
-        return found and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
+        is_inside = bool(gold) and holds(self.completion, gold)
+        return is_inside and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
 
 
 def plain_text(value) -> str:
-    """A text, or the last message's content of messages."""
+    """A text, or the content of the last message; other values as JSON."""
     if isinstance(value, list) and value:
         last = value[-1]
         value = last.get("content") if isinstance(last, dict) else last
@@ -62,13 +62,13 @@ def plain_text(value) -> str:
 
 
 def plain_math(text: str) -> str:
-    """A text without LaTeX's words and fractions."""
+    r"""The text with LaTeX's \text{…} unwrapped and \frac{a}{b} as a/b."""
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
     return re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
 
 
 def simplest(answer: str) -> str:
-    """An answer without LaTeX, marks, brackets, signs of money, separators of thousands and a final point."""
+    """Normalise an answer: numbers and fractions to decimal text, others to lower case without outer marks."""
     answer = plain_math(answer).strip().strip("$ *`()").rstrip(".").replace("−", "-")
     bare = re.sub(r"[,\s$]", "", answer)
     if ratio := re.fullmatch(r"(-?\d{1,15})/0*([1-9]\d{0,14})", bare):
@@ -79,7 +79,7 @@ def simplest(answer: str) -> str:
 
 
 def gold_of(row: dict) -> str | None:
-    """The gold answer of a row, by its columns' names; worked solutions give what they mark."""
+    """The gold answer of a row, from the first of GOLD_NAMES that it has; of a worked solution the marked answer."""
     columns = {str(key).casefold(): value for key, value in row.items()}
     columns |= {str(key).casefold(): value for key, value in (row.get("columns") or {}).items()}
     if isinstance(columns.get("reward_model"), dict):
@@ -90,29 +90,29 @@ def gold_of(row: dict) -> str | None:
             marked = marked_answers(str(value))
             gold = simplest(marked[-1][1] if marked else str(value))
             numbers = NUMBER.findall(gold)
-            # a number with its unit is the number
+            # a number with a unit counts as the number
             return simplest(numbers[0]) if len(numbers) == 1 and len(gold.split()) <= 3 else gold
     return None
 
 
 def marked_answers(text: str) -> list[tuple[str, str]]:
-    """(mark, answer) of every marked answer of a text; a tag's mark is its name."""
-    found = [[part for part in groups if part] for groups in MARKED.findall(text)]
-    return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
+    """(mark, answer) of every marked answer in a text; the mark of `<tag>…</tag>` is the tag's name."""
+    matches = [[part for part in groups if part] for groups in MARKED.findall(text)]
+    return [(groups[0].casefold(), groups[1].strip()) for groups in matches if len(groups) == 2]
 
 
 def stated_answer(text: str, gold: str) -> str:
-    """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
+    """The last answer in a text: marked, else the last number if the gold is a number, else the last line."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
     last = plain_math(marked[-1]) if marked else text.strip().rpartition("\n")[2]
-    if not NUMBER.fullmatch(gold):  # words around the only answer are no other one
+    if not NUMBER.fullmatch(gold):  # a single marked answer that contains the gold counts as the gold
         return gold if len(marked) == 1 < len(gold) and holds(last, gold) else simplest(last)
     numbers = NUMBER.findall(last if marked else text)
     return simplest(numbers[-1] if numbers else last)
 
 
 def holds(text: str, gold: str) -> bool:
-    """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
+    """Whether a text contains the gold answer as a separate word or number."""
     if re.fullmatch(r"-?\d[\d.]*", gold):
         numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
         return any(simplest(number) == gold for number in numbers)
@@ -120,7 +120,7 @@ def holds(text: str, gold: str) -> bool:
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
-    """The samples that have a completion, in the order of the log; `golds` are those of the data by prompt."""
+    """Samples with a completion as `Text`s, in the order of the log; `golds` maps prompts to gold answers."""
     texts = []
     for i, row in enumerate(samples):
         if not isinstance(row.get("completion"), (str, list)):
@@ -140,7 +140,7 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
 
 
 def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
-    """Texts of the same key, in the order of the log."""
+    """Groups of texts with equal keys, in the order of the log."""
     groups: dict = {}
     for text in texts:
         groups.setdefault(key(text), []).append(text)
@@ -148,18 +148,18 @@ def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
 
 
 def source_marks(source: str) -> set[str]:
-    """The marks that a reward's source, or a prompt, names."""
+    """The answer marks that a reward's source, or a prompt, mentions."""
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
 def repeats(text: str) -> float:
-    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    """Share of repeated 6-character pieces in a text's first 1,000 characters; 0 for fewer than 30 characters."""
     text = text[:1000]
     pieces = [text[i : i + 6] for i in range(len(text) - 5)]
     return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
-FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
+FEATURES = {  # what a reward may pay instead of the answer -> its amount in a completion
     "length": len,
     "tags": lambda text: len(re.findall(r"</?\w+>", text)),
     "digits": lambda text: sum(map(str.isdigit, text)),
@@ -170,11 +170,10 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
-    """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
+    """Correlation of score and each feature, both centred among equally right completions; 0 if one does not vary."""
     scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
-        """Values less the mean of those that are equally right."""
         pairs = list(zip(values, (t.right for t in scored), strict=True))
         means = {kind: statistics.fmean(v for v, right in pairs if right is kind) for kind in {t.right for t in scored}}
         return [v - means[right] for v, right in pairs]
@@ -188,24 +187,24 @@ def payment_by_feature(texts: list[Text]) -> dict[str, float]:
 
 
 def early_texts(texts: list[Text]) -> list[Text]:
-    """The samples of the run's first third, before the policy has drifted, where these are 24 and more; else all."""
+    """The samples of the run's first third, before the policy drifts; all samples if these are fewer than 24."""
     steps = sorted({t.step for t in texts})
     early = [t for t in texts if t.step <= steps[len(steps) // 3]] if steps else []
     return early if len(early) >= 24 else texts
 
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
-    """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
+    """The rewards for correctness of right and of wrong completions, of those with a known gold answer."""
     return tuple([t.pay for t in texts if t.right is kind and t.pay is not None] for kind in (True, False))
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
-    """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
+    """(gain, low, high) of the share of right completions, between held-out evaluations, else thirds of training."""
     held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
-    known = held_out if len({t.step for t in held_out}) > 1 else train
-    steps = sorted({t.step for t in known})
-    third = 1 if known is held_out else max(1, len(steps) // 3)
-    shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
+    graded = held_out if len({t.step for t in held_out}) > 1 else train
+    steps = sorted({t.step for t in graded})
+    third = 1 if graded is held_out else max(1, len(steps) // 3)
+    shares = [[t.right for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
     return share_gain(*((sum(share) / len(share), len(share)) for share in shares))

@@ -190,9 +190,7 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 def finite_number(value) -> float | None:
     """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
-    with contextlib.suppress(
-        AttributeError, RuntimeError, TypeError, ValueError
-    ):  # no tensor, or one of several numbers
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # of several numbers
         value = value.item() if hasattr(value, "item") else value
     is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
     return float(value) if is_finite else None

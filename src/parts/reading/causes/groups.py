@@ -8,13 +8,13 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, 
 from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
 from parts.reading.sample_texts import Text, early_texts, grouped, scores_by_answer
 
-SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+SAME_LOG = LIKELY + 0.15  # for causes that a log cannot tell apart: copies, or prompts always or never solved
+# limits below which sampling is nearly greedy (min_p: above 0.5); a top_k of 0 or less is off
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
 def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
-    """Share that passes in the first steps, and its 95 % interval, of a part whose means lie between 0 and 1."""
+    """(pass rate in the first steps, low, high) with its 95 % interval; None unless the reward is from 0 to 1."""
     means = run.answer_part()[1]
     if not means or min(means) < 0 or max(means) > 1:
         return None
@@ -24,7 +24,7 @@ def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] 
 
 
 def paid_though_cut(mean: float, cut: float) -> bool:
-    """Whether the mean score and the share cut add up to so much that many cut completions must have been paid."""
+    """Whether mean score and truncated share add up to so much that many truncated completions must have been paid."""
     return mean + cut - 1 > 0.5 * min(mean, cut)
 
 
@@ -34,14 +34,14 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
 
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
-    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
+    """A text if groups score alike from the start far more often than their middling pass rate explains; else ""."""
     rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
     if not rate or not 0.1 < rate[0] < 0.9:
         return ""
     share, count = sum(alike) / len(alike), run.batch(len(alike)) // int(run.number("group_size") or 8)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
     text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
-    # prompts differ in their pass rates, so some are alike more often than at the mean's
+    # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
@@ -55,9 +55,9 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 )
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
-    facts, same = [], []
+    facts, copies_fact = [], []
     if run.learns() and min(run.early("zero_std"), default=0.0) < 0.5:
-        return None  # scores differ within groups, and it learns
+        return None
     for name, least in LEAST.items():
         value = run.settings.get(name)
         off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
@@ -67,21 +67,21 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
     alike = [group for group in groups if {t.completion for t in group} == {group[0].completion} != {""}]
-    if alike:  # empty ones show a model that ends at once
+    if alike:  # empty completions do not count: the model ends at once
         text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
-        same = [shown(alike[0], text)]
+        copies_fact = [shown(alike[0], text)]
     if facts:
-        return Evidence(CERTAIN + 0.05, facts + same)
+        return Evidence(CERTAIN + 0.05, facts + copies_fact)
     if (run.number("temperature") or 0) >= 0.5:
         return None
     rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
-    able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
+    able = rate is not None and rate[1] > 0.8  # a model that is mostly right has a low entropy anyway
     if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
         text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
-        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
-    if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY + 0.2, same)
-    # TRL's spread is one within groups; verl has none
+        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *copies_fact])
+    if copies_fact and len(alike) == len(groups) and groups[0][0].step <= EARLY:
+        return Evidence(LIKELY + 0.2, copies_fact)
+    # TRL's score_std is within groups; verl logs none
     spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
     binary = all(
         abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
@@ -129,18 +129,18 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     if not cut or cut[0] < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
         return None
     share = sum(cut) / len(cut)
-    stays = min(share, sum(more) / len(more))  # small batches tell it only together
+    stays = min(share, sum(more) / len(more))  # small batches need more steps to be sure
     sure = wilson_interval(share * run.batch(len(cut)), run.batch(len(cut)))[0] >= 0.2
     if not sure and (stays < 0.2 or wilson_interval(stays * run.batch(len(more)), run.batch(len(more)))[0] < 0.15):
         return None
     ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
     if ended and whole:
         paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
-        unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
-    else:  # some are cut and paid
+        unharmed = paid >= 0.7 * usual > 0  # truncation costs no score, so the limit is not at fault
+    else:
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
-    never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
+    never = len(more) >= 10 and min(run.values(name)) > 0.98  # no completion ever ends
     mends = run.trend(name) < 0 < run.trend("score")
     if mends or (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
@@ -219,7 +219,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 
 def partial_credit(run: LoggedRun) -> Fact | None:
-    """The score rose to a partial credit that groups then share, and no held-out completion gets full marks."""
+    """A fact if the score rose to a partial credit that whole groups share, without full marks on held-out prompts."""
     scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
     if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
         return None
@@ -259,7 +259,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # copies of copies would not differ
+    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # identical completions never differ
     return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 

@@ -17,7 +17,7 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
-LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
+LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # smaller distances, in nats, are ignored
 
 
 @cause(
@@ -29,10 +29,10 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 def overflow(run: LoggedRun) -> Evidence | None:
     """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
     bad = [entry for entry in run.bad if any(common_name(entry[0], dialect) in WATCHED for dialect in NAMES)]
-    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # fp16's loss scale settles that way
+    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # as fp16's loss scale settles
         bad = bad if any(common_name(key, "trl") != "grad_norm" for key, *_ in bad) else []
     skipped = [step for step, value in run.points("skipped") if value]
-    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
+    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01
     if bad:
         metric, step, value = bad[0]
         text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
@@ -44,7 +44,7 @@ def overflow(run: LoggedRun) -> Evidence | None:
 
 
 def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
-    """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
+    """Facts on series that jump at a step, by more than `least` times their noise, back towards the run's start."""
     facts = []
     for name, points in series.items():
         place = bisect.bisect_left(points, (step, -math.inf))
@@ -69,15 +69,15 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
     rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
-    trios = zip(rates, rates[1:], rates[2:], strict=False)  # the rate rises again after it has fallen
+    trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or (step in anew and not run.learns())):  # a restarted schedule is itself a jump
-            said = Fact(f"the log shows a restart at step {step}", "step", step)
-            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
-        # without a restart two figures go back to the run's start in one step
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
+            restart = Fact(f"the log shows a restart at step {step}", "step", step)
+            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
+        # without a known restart, entropy and another series must jump back at once
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
             return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
@@ -96,13 +96,13 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # exact (fp32, our sampler): only rounding; else tokens may differ
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
     sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
-    # single tokens differ much in bf16: where the mean is known, it decides
+    # single tokens differ much in bf16, so the mean decides if it is logged
     for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
         points, values = run.points(name), run.values(name) or [low]
-        # where it begins within the limits, weights go stale
+        # if it begins within the limits, `stale_weights` is the cause
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
             first = next(step for step, value in points if not low <= value <= high)
             text = f"{words.format(statistics.median(values))}; median of all steps"
@@ -112,7 +112,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
         usual = points and statistics.median(value for _, value in points) > least
         high = [point for point in points if point[1] > (least if usual else clear)]
-        if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
+        if usual or len(high) >= 3:  # single steps may be bf16's rounding
             step, value = high[0]
             text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
             return Evidence(sure, [run.fact(name, text, step)], since=step)
@@ -132,7 +132,7 @@ def stale_weights(run: LoggedRun) -> Evidence | None:
         if len(values) < 4:
             continue
         middle, first, (early, late) = statistics.median(values[2:]), values[0], ends(values)
-        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
+        synced = 0 < first < 0.01 * least and middle > least  # with one engine the first step agrees up to rounding
         if synced or (trend(values) > 0 and late > max(least, 5 * early) and run.trend("score") <= 0):
             step = next(step for step, value in run.points(name) if abs(value) > least)
             text = f"{run.name(name)} grew from {first:.2g} to {max(middle, late):.2g} nats a token"
@@ -148,7 +148,7 @@ def stale_weights(run: LoggedRun) -> Evidence | None:
 def conversation_fails(run: LoggedRun) -> Evidence | None:
     """The model does not use its tools: it calls none, or most calls end in an error."""
     calls, failures, late = run.values("tool_calls"), run.values("tool_failures"), run.ends("tool_failures")[1]
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    # no time spent in tools or replies means that the environment has no reply, so it must have tools
     tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
     if len(calls) >= 3 and not any(calls) and tools:
         return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
@@ -170,7 +170,7 @@ def memory_grows(run: LoggedRun) -> Evidence | None:
         size = len(values) // 6
         middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
         gains = [after - before for before, after in itertools.pairwise(middles)]
-        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        # growth like a logarithm's settles: it has 0.37 of the total between the first two stretches
         if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
             text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
             return Evidence(CERTAIN, [run.fact(name, text)])

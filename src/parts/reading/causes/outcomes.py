@@ -1,4 +1,4 @@
-"""What was learnt in place of the task: a part bought or lost, prompts by heart, another held-out task."""
+"""Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of another task."""
 
 import math
 import re
@@ -14,18 +14,18 @@ from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain,
 
 
 def falls(values: list[float]) -> bool:
-    """Whether a series falls, or loses in its second half most of what it had gained."""
+    """Whether a series falls, or loses most of its gain in the second half."""
     half = values[len(values) // 2 :]
     return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
 
 
 def ends_text(name: str, values: list[float]) -> str:
-    """Where a part began and ended."""
+    """A text with a series' first and last medians."""
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands, but is no constant."""
+    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
     name, part = run.answer_part()
     if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -35,7 +35,7 @@ def rising_parts(run: LoggedRun) -> list[str]:
 
 
 def paid_feature(run: LoggedRun) -> Fact | None:
-    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
+    """A fact on a feature that correlates with the score and moved to where it pays, with the best paid completions."""
     scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
@@ -53,10 +53,10 @@ def paid_feature(run: LoggedRun) -> Fact | None:
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
-    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
+    """A fact if truncated completions are paid: their share is at least mean score + truncated share - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    held_out = run.values(f"held_out_part:{name}")  # what is bought is paid on held-out prompts too
+    held_out = run.values(f"held_out_part:{name}")  # a bought part pays on held-out prompts too
     if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
         return None
     (first, last), mean = ends(cut), ends(means)[1]
@@ -82,11 +82,11 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     first, last = run.ends("length")
-    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # the form alone is left
+    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
-    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+    if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
+    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
@@ -104,7 +104,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
     sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
-    # the answers got no better, and no worse; while the other part still rises they may follow it
+    # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
     if not facts or not (sure or stalled or beside):
@@ -114,7 +114,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
-    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    """Evidence that a later turn's rewards vanish in the second half of logged conversations."""
     rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
     steps = sorted({step for step, _ in rows})
     for turn in range(1, 4) if len(steps) > 1 else ():
@@ -129,9 +129,9 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
 
 
 def is_penalty(run: LoggedRun, name: str) -> bool:
-    """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
+    """Whether a part is a penalty: its name says so, and at first the score is no higher than the other parts' sum.
 
-    Some rewards log the size of a penalty, which is good to see fall.
+    Some rewards log the size of a penalty, whose fall is good.
     """
     others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
     paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
@@ -174,16 +174,16 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
     if not gain or len(part) < 6 or min(part) < 0 or max(part) > 1 or paid_though_wrong:
         return None
-    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
+    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # no rise beyond chance, unless held-out surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
     start = statistics.fmean(part[:EARLY])
-    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
-    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
+    drawn = {(t.step, t.prompt) for t in train}  # a prompt's completions at one step are one draw
     distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
@@ -191,18 +191,18 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # one figure, in training and held out
+    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # training and held-out metrics are comparable
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
 def telling_words(prompts: list[str], others: list[str]) -> list[str]:
-    """Words and signs that the other prompts lack, and would have if all were of one task; numbers are 0."""
+    """Words and signs (numbers as 0) that the other prompts lack, although one common task would make them likely."""
     one, two = (
         [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in texts]
         for texts in (prompts, others)
     )
     counts = Counter(word for words in one for word in words if not any(word in other for other in two))
-    chance = {  # that none of the others has a word, by Laplace's rule of succession
+    chance = {  # probability that no other prompt has a word, by Laplace's rule of succession
         word: math.prod((len(one) - count + 1 + i) / (len(one) + 2 + i) for i in range(len(two)))
         for word, count in counts.items()
     }
@@ -210,12 +210,12 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
-    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    """A fact if a 0/1 score is well above 0 in training but near 0 held out, from start to end."""
     (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
     if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
         return None
     if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is another figure
+        return None  # not 0/1: the held-out share of full marks is not comparable
     if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"

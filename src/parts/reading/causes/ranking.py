@@ -1,4 +1,4 @@
-"""Symptoms without a cause of their own, the cause that explains them best, and the run's verdict."""
+"""Find a run's signs, rank the causes that explain them, and give a verdict."""
 
 from dataclasses import asdict
 
@@ -14,15 +14,15 @@ from parts.reading.sample_texts import right_gain
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
-MANY = 50  # steps of a run that is not called too short
-SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
-MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
+MANY = 50  # a run with fewer steps may be called too short
+SIDE_CAUSES = ("critic_useless", "memory_grows")  # a run may learn despite these
+MOVES = (  # sign, series, limit of last / first stretch, least distance between them
     ("length_rose", "length", 1.5, 0.0),
     ("length_fell", "length", 0.5, 0.0),
     ("entropy_fell", "entropy", 0.2, 0.01),
     ("entropy_rose", "entropy", 2.0, 0.2),
 )
-LEVELS = (  # sign, series, what its last stretch lies above, words
+LEVELS = (  # sign, series, limit that its last stretch exceeds, text
     ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
     ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
     ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
@@ -31,7 +31,7 @@ LEVELS = (  # sign, series, what its last stretch lies above, words
 
 
 def signs(run: LoggedRun) -> dict[str, Fact]:
-    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
+    """Signs that metrics show, {name: fact}. They need a cause to explain them and carry no advice."""
     seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
     solved, gained = run.is_solved(), run.gained()
     if run.is_constant():
@@ -50,7 +50,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained and (held_out or series != "length")  # by the score alone, length may be what it pays
+        usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
@@ -58,25 +58,25 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
-    """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
-    found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
+    """At most two root causes, which no other cause explains; sorted by strength and by how many signs they explain."""
+    candidates = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
+    candidates = [(cause, evidence) for cause, evidence in candidates if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
         explained = sum(sign in seen for sign in pair[0].explains.split())
         return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
 
-    found.sort(key=weight, reverse=True)
-    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
+    candidates.sort(key=weight, reverse=True)
+    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(candidates)}
 
     def is_explained(cause: Cause, evidence: Evidence) -> bool:
-        """Whether another cause, of two that explain each other the stronger, explains this one."""
-        others = [other for other, stronger in found if stronger.strength >= evidence.strength - 0.3]
+        """Whether another cause explains this one; of two that explain each other, the stronger does."""
+        others = [other for other, stronger in candidates if stronger.strength >= evidence.strength - 0.3]
         others = [other for other in others if cause.name in other.explains.split()]
-        own = cause.explains.split()
-        return any(other.name not in own or places[other.name] < places[cause.name] for other in others)
+        effects = cause.explains.split()
+        return any(other.name not in effects or places[other.name] < places[cause.name] for other in others)
 
-    roots = [pair for pair in found if not is_explained(*pair)]
+    roots = [pair for pair in candidates if not is_explained(*pair)]
     if not roots or roots[0][1].strength < LIKELY:
         return []
     first = roots[0][1].strength
@@ -85,7 +85,7 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
 
 
 def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
-    """The verdict, and the step since which a run is broken."""
+    """(verdict, step from which on the run is broken or None)."""
     gain, lost = run.held_out_gain(), seen.get("score_fell")
     sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
     broken = [evidence.since for cause, evidence in sure if cause.breaks]
@@ -100,7 +100,7 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
-    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # right answers may follow
+    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # correctness may still follow
     flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part) and not form_first)
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
     open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
@@ -118,11 +118,11 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
-    """What the run left, and what more would decide."""
+    """(data that the run left, data that would help a decision)."""
     texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
     beside, source = run.settings_file or "beside the log", "the reward's source"
     scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
-    read = (  # whether it is there, what it is called then, what would give it
+    read = (  # whether it exists, its name if so, how to provide it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
         (run.knows_settings(), f"settings ({beside})", "settings: --settings FILE"),
@@ -137,17 +137,17 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
 
 
 def diagnose(run: LoggedRun) -> dict:
-    """A run's verdict, causes and what they rest on, as plain data."""
+    """A run's verdict, causes and evidence, as plain data."""
     seen = signs(run)
     causes = ranked_causes(run, seen)
     verdict, since = judged_run(run, causes, seen)
     words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
     had, lacked = what_was_read(run)
     steps = run.steps() or [step for _, step, _ in run.bad]
-    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
+    explained, reports = {name for cause, _ in causes for name in cause.explains.split()}, []
     for cause, evidence in causes:
         sure = evidence.strength >= CERTAIN
-        said.append(
+        reports.append(
             {
                 "cause": cause.name,
                 "certainty": "certain" if sure else "likely",
@@ -160,7 +160,7 @@ def diagnose(run: LoggedRun) -> dict:
             }
         )
         if cause.decide_with and (len(causes) > 1 or not sure):
-            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
+            reports[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,
@@ -168,7 +168,7 @@ def diagnose(run: LoggedRun) -> dict:
         "steps": [min(steps), max(steps)],
         "verdict": verdict,
         "since_step": since,
-        "causes": said,
+        "causes": reports,
         "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
         "had": had,
         "lacked": lacked,

@@ -1,4 +1,4 @@
-"""Rewards at fault: another form, another gold, constant, inverted, blind to the answer, or noise."""
+"""Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind to the answer, or noisy."""
 
 import ast
 import math
@@ -27,12 +27,12 @@ OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|lab
 
 
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
-    """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
+    """Completions that contain their gold answer but are not paid, if most of those that contain it are not.
 
-    [] where about as many hold the gold of another row, or where a quarter of those with their gold is paid.
+    [] if about as many contain another row's gold answer, or if a quarter of those with their gold answer is paid.
     """
     known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
-    lowest = min((t.pay for t in known), default=0.0)
+    lowest = min((t.pay for t in known), default=0.0)  # the pay of a wrong answer
     if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
         return []  # all are paid
     holders = [t for t in known if t.has_gold()]
@@ -45,12 +45,12 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
 
 
 def marks_with_gold(texts: list[Text]) -> set[str]:
-    """Marks in which completions hold their gold answer."""
+    """Answer marks in which completions have their gold answer."""
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
 def never_paid(run: LoggedRun) -> list[Fact]:
-    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
+    """Facts if the log alone shows that no answer was ever paid; usually the answer's format or gold is misread."""
     name, means = run.answer_part()
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
@@ -77,16 +77,16 @@ def answer_form(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
     if used & reads:
-        return None  # it stands where the reward looks: the comparison is at fault
+        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
     where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
     text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
     return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
-    """Completions state the gold of the row some places on in the data, the same number of places each time."""
+    """A fact if completions state the gold answers of rows at a constant offset in the data."""
     places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
-    reach = min(60, (len(golds) - 1) // 2)  # no place is counted from both ends
+    reach = min(60, (len(golds) - 1) // 2)  # largest offset; no row is reached in both directions
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train if len(golds) >= 20 else ():
         place = places[t.prompt]
@@ -99,7 +99,7 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
 
 
 def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """Held-out completions are paid from the start, training ones hardly, by the same reward."""
+    """A fact if at the start the same reward pays held-out completions far more often than training ones."""
     name, means = run.answer_part()
     held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
     if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
@@ -132,13 +132,13 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if not unpaid:
         unlike, never = unlike_held_out(run), never_paid(run)
         return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
-    seen = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * seen}"
-    return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
+    in_mark = bool(marks_with_gold(unpaid) & reads)
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
+    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
 def placeholder(source: str) -> str:
-    """Why a reward's source may pay always the same: it never reads completions, or an exception becomes a score."""
+    """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
@@ -146,7 +146,7 @@ def placeholder(source: str) -> str:
     for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
         inside = list(ast.walk(function))
-        # len(completions), and `for _ in completions`, do not look at any
+        # len(completions) and `for _ in completions` do not read their text
         calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
         loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
         unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
@@ -172,7 +172,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
-    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    # in few steps, zeros may be wrong answers; TRL's score_std of 0 does not exclude differences between prompts
     few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
     solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
@@ -187,8 +187,8 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     if right and wrong and not part:
         examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
         facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # what wrong and right answers get
-    # neither "always wrong" nor, where wrong ones are among them, "always right"
+    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # usual scores of wrong, right answers
+    # it cannot be that all answers were wrong, or all right
     if not zero and (not full or (wrong and not part)):
         return Evidence(CERTAIN + 0.05, facts)
     if zero and wrong and not right:  # all wrong
@@ -197,9 +197,9 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
-    """Difference of the mean scores of right and wrong completions, its standard error, and both in words."""
+    """(difference of the mean scores of right and wrong completions, its standard error, text)."""
     means = statistics.fmean(right), statistics.fmean(wrong)
-    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # no class is taken for free of scatter
+    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # assume some scatter in each class
     errors = [max(statistics.variance(x) if len(x) > 1 else 0.0, least) / len(x) for x in (right, wrong)]
     text = f"{len(right)} right completions score {means[0]:.3g}, {len(wrong)} wrong ones {means[1]:.3g}"
     return means[0] - means[1], math.sqrt(sum(errors)), text
@@ -224,7 +224,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
         return None
     difference, error, text = separation(right, wrong)
     examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # every wrong one is paid more than any right
     inverted = apart or difference < -4 * error
     return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 

@@ -1,4 +1,4 @@
-"""Updates at fault: too large, without effect, held by the KL, or led by a useless critic."""
+"""Faulty updates: too large, without effect, held back by the KL, or led by a useless critic."""
 
 import itertools
 import math
@@ -8,27 +8,27 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evide
 from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, trend
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
-FAR = 1.0  # nats a token from the reference where a score was lost on the way
-SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
-HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+FAR = 1.0  # KL to the reference, nats per token, beyond which a lost score is blamed on the updates
+SLOW = 20  # steps in which a usual learning rate moves the policy by more than 1e-4 nats per token
+HEAVY = 0.3  # KL weight, for scores of about 1, that is suspicious; 0 to 0.1 is usual
+CRITIC_STEPS = 5  # first steps, always counted as the critic's warm-up, as its value head starts at 0
 
 
 def large_steps(run: LoggedRun) -> list[Fact]:
-    """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
+    """Facts on updates: too large in three steps and a tenth of the run, far too large in one, or a lasting KL jump."""
     facts, kl, highest = [], run.points("kl"), -math.inf
     for name, limit, words in LARGE:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
         if name == "clip_frac" and 0 < max(map(abs, run.values("kl_step")), default=0.0) < 0.01:
-            continue  # a narrow clip, as GSPO's
+            continue  # the clip range is narrow, as GSPO's
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
             facts.append(run.fact(name, text, high[0]))
     for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
         highest = max(highest, before)
-        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
+        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else it is noise
         if stays and after - before > 0.5 and after > 2 * highest:
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, run.fact("kl", text, step)]
@@ -36,7 +36,7 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 
 
 def lost_at_once(run: LoggedRun) -> bool:
-    """Whether the first updates took all: what so many completions would not score by chance, or held out."""
+    """Whether the first updates destroyed nearly all of the score, in training beyond chance or also held out."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
@@ -53,7 +53,7 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     """Updates are too large: the policy leaves the region that its samples cover."""
     facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
     if run.learns() and not lost and not at_once:
-        return None  # large, and it learns
+        return None
     if facts and run.values("lr"):
         facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
@@ -69,15 +69,15 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
 
 
 def is_warming_up(run: LoggedRun) -> bool:
-    """Whether the learning rate rises to the log's end, so that the policy is not meant to move yet."""
+    """Whether the learning rate still rises at the log's end, so that the policy need not move yet."""
     return all(after > before for before, after in itertools.pairwise(run.values("lr") or [1, 0]))
 
 
 def rate_fact(run: LoggedRun) -> Fact | None:
-    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
+    """A fact if the rate is 0 or far too low, the warm-up as long as the run, or gradients are clipped to nothing."""
     rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
-    seen, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
-    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else seen)
+    highest_logged, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
+    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else highest_logged)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     off = [step for step, rate in run.points("lr") if rate == 0]
     if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
@@ -94,23 +94,23 @@ def rate_fact(run: LoggedRun) -> Fact | None:
 
 
 def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
-    """Figures that show that the policy is where it began, though scores differ."""
+    """Facts on metrics which show that the policy has not moved although scores differ."""
     start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
     kl, entropy = ([value for step, value in run.points(name) if step > start] for name in ("kl", "entropy"))
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
-    # if several steps are logged as one, the norm is the last one's, so most groups must differ
+    # a log entry over several steps has the last one's norm, so most of its groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
-    seen = (
+    checks = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in checks if holds]
     if {fact.figure for fact in facts} == {run.name("entropy")} and max(entropy) - min(entropy) > 1e-5 * abs(first):
-        return []  # it varies, and its ends are alike by chance
+        return []  # the entropy varies; its ends are alike by chance
     return facts
 
 
@@ -124,7 +124,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
     rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
     if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
-        return None  # in its warm-up only the critic is trained
+        return None  # or only the critic was trained yet
     rate, still = rate_fact(run), still_figures(run, critic)
     same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
     if same:
@@ -184,14 +184,14 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
-    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
+    # near 0 is no fault in a run that learns: a short run ends before its critic is useful
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    sure = middle + 2 * error < 0  # about 0 it is also where no critic could explain a reward, as one that is noise
+    sure = middle + 2 * error < 0  # near 0, the reward may be noise that no critic could predict
     return Evidence(CERTAIN if sure else LIKELY + 0.2, [run.fact("explained_variance", text, steps[-1])])
 
 
