@@ -7,10 +7,10 @@
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today is at the top.
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today comes first.
 Without --from, the version comes from a pin, or from the names that the file uses.
 
-Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
+Deliberately left out: verl's recipes with main modules of their own, which are only named; values that bash computes.
 
     python scripts/migrate.py train.py --from trl==0.14 --out new.py            # a script, or a notebook
     python scripts/migrate.py train.py --from trl==0.14 --check --data rows.jsonl  # one step of it, on the CPU
