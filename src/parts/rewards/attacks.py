@@ -27,7 +27,7 @@ def attack_programs() -> list[tuple[str, str, str]]:
 
 
 def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
-    """Call a reward on programs as answers to a row; returns {"scores", "harm", "isolated"}, or why it "ended" or "raised"."""
+    """A reward's {"scores", "harm", "isolated"} for programs as answers to a row, or {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)  # open to all users: only a sandbox keeps programs out

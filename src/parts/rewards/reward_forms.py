@@ -168,10 +168,8 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
             named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
         )
         weights = lists[named]
-    need(
-        len(weights) == len(functions),
-        f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each",
-    )
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 

@@ -259,13 +259,9 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
         reached = [measured.right[way][name] for way in measured.ways]
         chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
         if chance < FALL_P:
-            reached_text = ", ".join(
-                f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True)
-            )
-            reached_text = (
-                f"its model reaches {reached_text} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
-            )
-            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {reached_text}")
+            shares = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
+            shares = f"its model reaches {shares} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
+            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {shares}")
     step, value, rows = logged[-1]
     return f"; metrics.jsonl says {value:.3f} on {rows} rows at step {step}"
 

@@ -109,7 +109,7 @@ _CHOICE = re.compile(
 
 
 def _letter(answer: str) -> str | None:
-    """The only choice letter of an answer, alone or before its text."""
+    """The choice letter of an answer, alone or before its text; None if it names a second one."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     match = _CHOICE.fullmatch(answer)
     return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
@@ -128,7 +128,7 @@ def multiple_choice(text, answer):
 
 
 def _gold_letter(gold) -> str | None:
-    """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
+    """The letter for an index, "(b)", "Answer: B" or "B. Vitamin C"; a label "1" stays; None for "A, C"."""
     text = marked_gold(narrow(str(gold)))
     named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
     several = named and second_letter(named[1], text[named.end() :])
@@ -142,7 +142,7 @@ def _squad_words(text: str) -> list[str]:
 
 
 def _squad_golds(answer, answers) -> list[list[str]] | None:
-    """The words of each gold: one or a list, or SQuAD's {"text": [...]}, where none means that there is no answer."""
+    """Words of each gold: of a text, a list, or SQuAD's {"text": [...]}, where [] means no answer; None if unusable."""
     given = answers if answer is None else answer
     if isinstance(given, dict):
         texts = given.get("text")
@@ -154,7 +154,7 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
 
 
 def _squad_f1(found: list[str], gold: list[str]) -> float:
-    """F1 of two bags of words; without words on a side, whether both have none."""
+    """F1 of two bags of words; if one is empty, 1 if both are, else 0."""
     common = (Counter(found) & Counter(gold)).total()
     return 2 * common / (len(found) + len(gold)) if found and gold else float(found == gold)
 
@@ -189,11 +189,11 @@ def squad_f1(text, answer=None, answers=None):
 
 
 # ---- programs
-_TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
+_TESTS = ("tests", "test_cases", "test", "test_list")  # the column's names in common data sets
 
 
 def _verdict(code: str, tests, **settings):
-    """Run tests, a list or its JSON, in the sandbox; None if the row's tests cannot be used."""
+    """Run tests, a list or its JSON, in the sandbox; None, with a warning, if they cannot be used."""
     sandbox = _load("sandbox")
     try:
         tests = sandbox.loaded_tests(tests)

@@ -24,11 +24,11 @@ the published formulas and the plain networks' logits:
 A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
 table says which one it is, and for distillation whether the KL is reverse or forward.
 
-If a page plays conversations, selfcheck also plays some with an environment and answers of its own, whose ids differ
-from those of their text encoded again: so it knows which tokens were sampled and which conversation a return is of.
+If a page plays conversations, selfcheck also plays some with its own environment and answers. Encoding an answer's text
+again gives other ids, so it can tell which tokens were sampled, and which conversation a return belongs to.
 
-Policy and critic get a little noise (in memory): on the untouched model many faults give the right numbers. Nothing is
-trained and nothing stays on disk. The model runs about a hundred times: for a large one, use a small one of its family.
+Policy and critic get a little noise (in memory), as many faults give the right numbers on the untouched model. Nothing
+is trained or left on disk. The model runs about a hundred times; for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
