@@ -2,11 +2,11 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Hold what is written by hand to a size that is still read from top to bottom: lines of code, and nesting.
+"""Check that handwritten files stay readable from top to bottom: lines of code, and nesting.
 
-A code line holds code: blank lines, comments and docstrings are free, so explaining never costs. Nesting counts the
-blocks (if, for, while, with, try, match) around a statement inside its function; `elif` does not add one. There are no
-exceptions: what does not fit has a wall in the wrong place.
+Blank lines, comments and docstrings do not count as code, so explaining is free. Nesting counts the blocks (if, for,
+while, with, try, match) around a statement inside its function; `elif` does not add one. There are no exceptions: code
+that does not fit should be divided differently.
 
 Deliberately left out: what tools/build.py writes, tests and benchmarks.
 
@@ -84,7 +84,7 @@ def measure(path: Path) -> tuple[int, dict[str, tuple[int, int]]]:
 
 
 def excesses(name: str, total: int, sizes: dict[str, tuple[int, int]]) -> list[str]:
-    """What is above its budget in one file, one line each."""
+    """A line for each budget that a file exceeds."""
     found = [f"{name} has {total} lines of code; expected at most {FILE_LINES}"] if total > FILE_LINES else []
     for function, (lines, depth) in sizes.items():
         limit = TRAIN_LINES if function == "train" else FUNCTION_LINES

@@ -2,7 +2,7 @@
 
     .venv-verl/bin/python tools/verl_keys.py            # --check compares
 
-Each line has a section and its names; the first word says with which `model_engine` they are there, * with both.
+Each line has a section and its names; the first word is the `model_engine` that has them, * for both.
 """
 
 import sys
@@ -15,7 +15,7 @@ HEAD = """# Names in the configuration of verl {version}, by tools/verl_keys.py:
 
 
 def names_of(engine: str) -> dict[str, None]:
-    """Every key of verl's configuration with an engine, sections among them, in their order."""
+    """All keys of verl's configuration with an engine, sections included, in order."""
     import verl
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf

@@ -18,7 +18,7 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
     for i, (x, y) in enumerate(zip((a.data * 4)[:count], (g.data * 4)[:count], strict=True)):
         x = x / scale
         exact = isinstance(x, Fraction) and isinstance(y, Fraction)
-        outside = i == 3 and (isinstance(x, complex) or isinstance(y, complex))  # its domain
+        outside = i == 3 and (isinstance(x, complex) or isinstance(y, complex))  # of a root or logarithm
         same = same and (outside or (x == y if exact else abs(x - y) <= 1e-11 * max(abs(x), abs(y))))
     if same or count > 1:
         return same
