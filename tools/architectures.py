@@ -127,10 +127,10 @@ def main(argv: list[str] | None = None) -> int:
     output.mkdir(parents=True, exist_ok=True)
     with (output / "results.jsonl").open("w", encoding="utf-8") as out:
         for family in args.only or sorted({*KNOWN} - OTHERS):
-            found = checked(family, output / family, args)
-            counts[found["verdict"]].append(family)
-            print(json.dumps(found), file=out, flush=True)
-            print(f"{family}: {found['verdict']} {found['what']}", file=sys.stderr, flush=True)
+            result = checked(family, output / family, args)
+            counts[result["verdict"]].append(family)
+            print(json.dumps(result), file=out, flush=True)
+            print(f"{family}: {result['verdict']} {result['what']}", file=sys.stderr, flush=True)
     print(
         json.dumps({verdict: {"count": len(names), "families": names} for verdict, names in counts.items()}, indent=1)
     )

@@ -85,14 +85,14 @@ def measure(path: Path) -> tuple[int, dict[str, tuple[int, int]]]:
 
 def excesses(name: str, total: int, sizes: dict[str, tuple[int, int]]) -> list[str]:
     """A line for each budget that a file exceeds."""
-    found = [f"{name} has {total} lines of code; expected at most {FILE_LINES}"] if total > FILE_LINES else []
+    messages = [f"{name} has {total} lines of code; expected at most {FILE_LINES}"] if total > FILE_LINES else []
     for function, (lines, depth) in sizes.items():
         limit = TRAIN_LINES if function == "train" else FUNCTION_LINES
         if lines > limit:
-            found.append(f"{name}: {function} has {lines} lines of code; expected at most {limit}")
+            messages.append(f"{name}: {function} has {lines} lines of code; expected at most {limit}")
         if depth > NESTING:
-            found.append(f"{name}: {function} nests {depth} deep; expected at most {NESTING}")
-    return found
+            messages.append(f"{name}: {function} nests {depth} deep; expected at most {NESTING}")
+    return messages
 
 
 def budgeted_files(root: Path) -> list[Path]:
@@ -107,21 +107,21 @@ def main() -> int:
     )
     parser.add_argument("--verbose", action="store_true", help="print the figures of every file")
     args = parser.parse_args()
-    found, lengths = [], []
+    messages, lengths = [], []
     for path in budgeted_files(ROOT):
         name = str(path.relative_to(ROOT))
         total, sizes = measure(path)
-        found += excesses(name, total, sizes)
+        messages += excesses(name, total, sizes)
         lengths += [lines for lines, _ in sizes.values()] if name.startswith("src") else []
         if args.verbose:
             longest, depth = (max([figures[i] for figures in sizes.values()] or [0]) for i in (0, 1))
             print(f"{name}: {total} lines of code, {len(sizes)} functions, longest {longest}, nesting {depth}")
     median = statistics.median(lengths)
     if median >= MEDIAN:
-        found.append(f"src: the median function has {median:g} lines of code; expected fewer than {MEDIAN}")
+        messages.append(f"src: the median function has {median:g} lines of code; expected fewer than {MEDIAN}")
     fine = f"{len(budgeted_files(ROOT))} files within their budgets; median function {median:g} lines"
-    print("\n".join(found) or fine)
-    return int(bool(found))
+    print("\n".join(messages) or fine)
+    return int(bool(messages))
 
 
 if __name__ == "__main__":

@@ -291,21 +291,21 @@ def program_rooms(name: str, root: Path) -> tuple[str, list[Room]]:
 
 def check_directions(rooms: list[Room]) -> None:
     """Raise BuildError unless every room imports only from earlier rooms, and only names that they define."""
-    seen: dict[str, Room] = {}
+    earlier: dict[str, Room] = {}
     for room in rooms:
         for name, source in room.inside.items():
-            if source not in seen:
+            if source not in earlier:
                 room.fail(1, f"got an import of {name} from {source}; expected one of the floors below")
-            if name not in seen[source].defined:
+            if name not in earlier[source].defined:
                 room.fail(1, f"got an import of {name} from {source}, which does not define it")
-        seen[room.name] = room
+        earlier[room.name] = room
 
 
-def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
+def closure(parts: list[Room], program: list[Room]) -> set[tuple[str, str]]:
     """(Room, name) of all names in a program's own rooms, and of all that these use, directly or not."""
-    rooms = {room.name: room for room in [*parts, *own]}
-    open_items = [(room, item) for room in own for item in room.items]
-    found = {(room.name, name) for room in own for name in room.defined}
+    rooms = {room.name: room for room in [*parts, *program]}
+    open_items = [(room, item) for room in program for item in room.items]
+    chosen = {(room.name, name) for room in program for name in room.defined}
     while open_items:
         room, item = open_items.pop()
         for name in item.uses - set(item.names):
@@ -317,10 +317,10 @@ def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
                 continue
             else:
                 room.fail(item.line, f"got {name}, which is neither defined nor imported there")
-            if (source.name, name) not in found:
-                found |= {(source.name, other) for other in source.defined[name].names}
+            if (source.name, name) not in chosen:
+                chosen |= {(source.name, other) for other in source.defined[name].names}
                 open_items.append((source, source.defined[name]))
-    return found
+    return chosen
 
 
 def check_names(chosen: list[tuple[Room, list[Item]]]) -> None:
@@ -445,8 +445,8 @@ def read_parts(root: Path) -> list[Room]:
 
 def targets(root: Path) -> dict[str, Path]:
     """Program names and the files that they are written to."""
-    found = sorted((root / "src" / "programs").iterdir())
-    names = [path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    paths = sorted((root / "src" / "programs").iterdir())
+    names = [path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()]
     return {name: root / ELSEWHERE.get(name, "scripts") / f"{name}.py" for name in names if name != "__init__"}
 
 

@@ -22,13 +22,13 @@ SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" /
 
 def glossary(text: str) -> str:
     """The page's tables as JSON: {metric: {group, meaning, healthy, warning}}."""
-    found = {}
+    entries = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         group = part.partition("\n")[0]
         for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", part, re.MULTILINE):
             meaning, healthy, warning = (re.sub(r"[`*]", "", cell).removesuffix("–") for cell in cells.split(" | ")[:3])
-            found[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+            entries[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
+    return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> int:

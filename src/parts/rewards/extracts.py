@@ -53,12 +53,12 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
     """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
-    wanted, seen, kept = [*names, "*"], set(), set()
+    wanted, visited, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         for place, (statement, _) in enumerate(pieces):
             if place not in kept and name in bound_names(statement):
                 kept.add(place)

@@ -163,10 +163,9 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         weights = [1.0] if preset is None else preset
     else:
         need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
     got = f"got reward {spec!r}: {many} with {len(weights)} weights"
     need(len(weights) == len(functions), f"{got}; expected one for each")
@@ -220,16 +219,16 @@ def find_reward(spec: str):
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
     defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
     known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
@@ -251,9 +250,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -262,12 +261,12 @@ def load_rewards(spec: str) -> list[tuple]:
     The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
     weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]

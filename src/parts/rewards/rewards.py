@@ -170,21 +170,28 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is instead of a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    values = [value.item() if hasattr(value, "item") else value for value in values]
+    known = [x is None or (isinstance(x, int | float) and abs(x) < sys.float_info.max) for x in values]
+    scores = [float(x) if is_known and x is not None else None for x, is_known in zip(values, known, strict=True)]
+    bad = {i: values[i] for i, is_known in enumerate(known) if not is_known}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
     return scores
 
 
@@ -287,9 +294,9 @@ class Reward:
         given = rows, completions, completion_ids
         missing = {name: function for name, function in self.functions.items() if name not in known}
         calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
         try:
-            returned = iter(answers([call for own in calls.values() for call in own], self.limits))
+            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
 
@@ -298,7 +305,7 @@ class Reward:
 
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
-        results = {name: [next(returned) for _ in own] for name, own in calls.items()}
+        results = {name: [next(returned) for _ in calls[name]] for name in calls}
         return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):

@@ -77,9 +77,9 @@ def values_of(schema: dict, root, depth: int) -> list:
     if kind in ("integer", "number"):
         step = schema.get("multipleOf", 1)
         ends = [schema[w] for w in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if w in schema]
-        near = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
-        near += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
-        return [int(x) if x == int(x) else x for x in [step, 0, *near]]
+        candidates = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
+        candidates += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
+        return [int(x) if x == int(x) else x for x in [step, 0, *candidates]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
     return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]

@@ -31,12 +31,12 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
             with urllib.request.urlopen(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            what = f"{error} {error.read()[:200]!r}"
+            problem = f"{error} {error.read()[:200]!r}"
             if error.code not in (408, 425, 429) and error.code < 500:
                 break
         except (OSError, ValueError, http.client.HTTPException) as error:
-            what = str(error)
-    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+            problem = str(error)
+    raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:

@@ -132,10 +132,10 @@ def handlers() -> dict:
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
+def put_handlers(previous: dict) -> None:
     """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 

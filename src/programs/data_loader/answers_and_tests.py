@@ -200,8 +200,8 @@ def check_runnable(row: dict, name: str) -> None:
     if len(sources) == len(tests):
         return check_asserts(sources, name, entry_point, row)
     if sources:
-        odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(sources[0])}", "tests in one form")
+        other = next(test for test in tests if not isinstance(test, str))
+        raise BadRow(name, f"{shown(other)} beside Python source {shown(sources[0])}", "tests in one form")
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
@@ -215,9 +215,9 @@ def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
         raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
     if function and (not isinstance(function, str) or not function.isidentifier()):
         raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    odd = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if odd is not None:
-        raise BadRow(f"{name}.inputs[{odd}]", shown(inputs[odd]), f"a list of the arguments of {function}")
+    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
+    if wrong is not None:
+        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:

@@ -33,8 +33,8 @@ def expand(sources) -> list[str]:
         path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
-            inside = [x for x, seen in zip(inside, visible, strict=True) if seen and format_of(x) and Path(x).is_file()]
+            inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
+            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
@@ -123,9 +123,9 @@ def remapped(row: dict, settings: Settings) -> dict:
     row = {name: value for name, value in row.items() if name not in drop}
     mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
-        near = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
+        hint = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
         got, expected = f"the columns {', '.join(row)[:200]}", f"the column {mapping[name]!r} of --map"
-        raise BadRow(name, got, expected, f"--map {name}=COLUMN{near}")
+        raise BadRow(name, got, expected, f"--map {name}=COLUMN{hint}")
     for source in mapping.values():
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in mapping.values()]

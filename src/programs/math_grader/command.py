@@ -56,8 +56,8 @@ def graded_rows(path: str, completion: str, answer: str):
                 row = json.loads(line)
                 text, gold = row[completion], row[answer]
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                what = f"{path}, line {number}: got {type(error).__name__}: {error}"
-                raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
+                got = f"{path}, line {number}: got {type(error).__name__}: {error}"
+                raise ValueError(f"{got}; expected a JSON object with {completion!r} and {answer!r}") from None
             yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 

@@ -64,29 +64,29 @@ def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
 
 def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
-    own, base = entries_of(config, name)
-    if is_there(own, version):
-        return entry_at(own, version)["default"]
-    if base:
-        there = is_there(base, transformers_of(version))
-        return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    return trl_defaults("" if own else config).get(name, ABSENT)
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, version):
+        return entry_at(in_config, version)["default"]
+    if in_base:
+        exists = is_there(in_base, transformers_of(version))
+        return entry_at(in_base, transformers_of(version))["default"] if exists else ABSENT
+    return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
     """The entry that removed a setting; {} if the setting still exists or never did."""
-    own, base = entries_of(config, name)
-    if is_there(own, newest("trl")):
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, newest("trl")):
         return {}
-    last = base[-1] if base else own[-1] if own and name not in trl_defaults("") else {}
+    last = in_base[-1] if in_base else in_config[-1] if in_config and name not in trl_defaults("") else {}
     return last if last.get("gone") else {}
 
 
 def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
-    own, base = entries_of(config, name)
-    later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
+    in_config, in_base = entries_of(config, name)
+    later = [e["since"] for e in in_config if numbers(e["since"]) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
-    later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
+    later += [f"transformers {e['since']}" for e in in_base if numbers(e["since"]) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
-    return later[0] if later else f"transformers {gone}" if base else gone
+    return later[0] if later else f"transformers {gone}" if in_base else gone

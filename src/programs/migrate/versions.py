@@ -23,14 +23,14 @@ def uses(source: PythonSource) -> list[Use]:
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
         names = [argument.name for argument in source.arguments(call)[0]]
         version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        made, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], made)] if made else []
+        config_node, _ = config_call(source, trainer, call)
+        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
         place = source.place(source.start(call))
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
-            own, base = entries_of(config, name)
-            if own and not base and name not in trl_defaults(""):
-                version_uses.append((f"{config}({name}=…)", place, own))
+            in_config, in_base = entries_of(config, name)
+            if in_config and not in_base and name not in trl_defaults(""):
+                version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]

@@ -95,9 +95,9 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
     mean = float(sum(counted) / len(counted)) if counted else None
     figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
     figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # counts of 0 and 1 are no shares
-    odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
-    if odd or len(tops) != len(values):
-        find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
+    wrong = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
+    if wrong or len(tops) != len(values):
+        find(f"{metric}: {wrong + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
     if differs(stated["value"], mean):
         find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
     if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):

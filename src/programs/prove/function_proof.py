@@ -265,13 +265,13 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
-    odd = [x.name for x in unknown if x.unknown_form]
-    need(known or odd, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    unfitting = [x.name for x in unknown if x.unknown_form]
+    need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
     if known:
         describe(proof, known)
-    if odd:
+    if unfitting:
         proof.is_open = True
-        proof.say(f"Computed, but none of the forms known here: {first(odd)}.")
+        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof

@@ -160,8 +160,8 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
 def runs_answers(spec: str, rows: list[dict]) -> bool:
     """Whether a reward runs a model's answers as Python, such as by `eval`: whether an answer can create a file."""
     with tempfile.TemporaryDirectory() as folder:
-        made = f"({str(Path(folder, 'made'))!r}, 'w').close()"
-        for code, form in itertools.product((f"open{made}", ESCAPE + made), ANSWER_FORMS):
+        call = f"({str(Path(folder, 'made'))!r}, 'w').close()"
+        for code, form in itertools.product((f"open{call}", ESCAPE + call), ANSWER_FORMS):
             with contextlib.suppress(Exception):  # a reward may fail on such a text
                 Reward([spec])(rows, [form.format(code)], [[1]])
         return bool([*Path(folder).iterdir()])

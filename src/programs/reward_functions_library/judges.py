@@ -112,8 +112,8 @@ class LLMJudge(_Model):
                 if match is None:
                     self.failures += 1
                     if math.log10(self.failures).is_integer():
-                        what = f"{self.name}: {self.failures} without a score, last: {reply[:200]!r}"
-                        warnings.warn(what, stacklevel=2)
+                        problem = f"{self.name}: {self.failures} without a score, last: {reply[:200]!r}"
+                        warnings.warn(problem, stacklevel=2)
                     return None
                 known[key] = min(10.0, max(0.0, float(match[1]))) / 10
                 if self.cache:

@@ -130,7 +130,7 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    text = _SCALED.sub(lambda found: f"e{_ZEROS[found[1].lower()]}", text)
+    text = _SCALED.sub(lambda m: f"e{_ZEROS[m[1].lower()]}", text)
     match = _NUMBER.fullmatch(with_point(text))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
@@ -167,8 +167,8 @@ def _layout(text: str, tags) -> list[str]:
     """Text before, between and after the tags' marks, up to the first that is not there exactly once and in order."""
     pieces = [text]
     for mark in (mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
-        before, found, after = pieces[-1].partition(mark)
-        if not found or text.count(mark) != 1:
+        before, mark_found, after = pieces[-1].partition(mark)
+        if not mark_found or text.count(mark) != 1:
             break
         pieces[-1:] = before, after
     return pieces

@@ -101,7 +101,7 @@ def listing(row: dict, kind: dict, args) -> list[list[str]]:
     return [[text] for text in gold_variants(row | {"answer": answers}, args).values() if answers in text]
 
 
-def copied(what: str, messages: list[dict], prompt) -> str:
+def copied(mark: str, messages: list[dict], prompt) -> str:
     """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
     answers = [message.get("content") for message in messages if message["role"] == "assistant"]
     asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
@@ -109,7 +109,7 @@ def copied(what: str, messages: list[dict], prompt) -> str:
     if not isinstance(last, str):  # content parts, such as images
         return "-"
     last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
-    pattern = r"-?\d+(?:\.\d+)?" if what == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
+    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
     matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
     return matches[-1] if matches else "-"
 

@@ -180,7 +180,7 @@ class Preflight(Checks):
             probes = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
             pairs = [(row, text) for row, texts in probes for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
-        gold, own = self.report["gold"]["mean"], {g.row["number"]: self.grader.total(g) for g in golds}
+        gold, own_totals = self.report["gold"]["mean"], {g.row["number"]: self.grader.total(g) for g in golds}
         paid = {
             name: [(score, graded) for graded in results if (score := self.grader.total(graded)) is not None]
             for name, results in tables.items()
@@ -188,7 +188,7 @@ class Preflight(Checks):
         lowest = min((score for pairs in paid.values() for score, _ in pairs), default=0.0)
         if gold - min(0.0, lowest) < 1e-9:
             self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
-        tried = [g for results in tables.values() for g in results if own[g.row["number"]] is not None]
+        tried = [g for results in tables.values() for g in results if own_totals[g.row["number"]] is not None]
         unscored = [g for g in tried if not g.problems and self.grader.total(g) is None]
         if 2 * len(unscored) > sum(not g.problems for g in tried):
             message = f"{len(unscored)} of {len(tried)} completions that must not pay get None, where gold has a score"
@@ -201,7 +201,7 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own))
+            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own_totals))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
@@ -309,7 +309,7 @@ def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, 
         if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
             numbers = all(isinstance(x, int | float) and x > 0 for x in values)
             ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
-            candidates.append((column, {value: max(own) for value, own in scores.items()}, len(ratios) == 1))
+            candidates.append((column, {value: max(scores[value]) for value in scores}, len(ratios) == 1))
     return min(candidates, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
 
 

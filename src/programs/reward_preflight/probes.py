@@ -179,10 +179,10 @@ def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]
     wrong = rng.sample(wrong, min(len(wrong), 8))
     number = number_of(answer)
     if number is None:
-        near = [word for word in ("B", "C", "A", "no", "unknown") if word.lower() != answer.lower()]
+        invented = [word for word in ("B", "C", "A", "no", "unknown") if word.lower() != answer.lower()]
     else:
-        near = [f"{number + step:.15g}" for step in (1, -1, 10, 7)]
-    return wrong if len(wrong) >= 2 else [*wrong, *near][:4]
+        invented = [f"{number + step:.15g}" for step in (1, -1, 10, 7)]
+    return wrong if len(wrong) >= 2 else [*wrong, *invented][:4]
 
 
 def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import PerSample
-from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, scored_batch
+from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, read_scores, scored_batch
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
@@ -49,17 +49,10 @@ def describe(name: str, function, weight: float) -> dict:
 
 def as_scores(result, count: int) -> dict:
     """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != count:
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
-    floats, bad = [], {}
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            bad[i], value = f"returned {value!r}"[:200], None
-        floats.append(None if value is None else float(value))
-    return {"values": floats, "bad": bad}
+    scores, bad, problem = read_scores(result, count)
+    if problem:
+        return {"malformed": f"returned {problem} for {count} completion{'s' * (count != 1)}"}
+    return {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:

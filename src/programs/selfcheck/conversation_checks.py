@@ -82,9 +82,9 @@ def turn_ids(s: Trainer):
     answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow only one"
-    odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
+    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
     text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {odd} of them differ if encoded again"
+    return True, f"{text}; {ambiguous} of them differ if encoded again"
 
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:

@@ -36,8 +36,8 @@ def gae_formula(s: Trainer):
     generator = torch.Generator().manual_seed(0)
     rewards, values = (torch.randn(mask.shape, generator=generator) * mask for _ in range(2))
     advantages, returns = s.module.gae(rewards, values, mask, GAMMA, LAMBDA)
-    own, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
-    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
+    expected, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
+    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, expected), (returns, expected + values))]
     text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
 
@@ -162,11 +162,11 @@ def first_update_ratio(s: Trainer):
             return None, "the divergence from a teacher has no old policy"
         old = batch["old_logprobs"][responses(batch, s.probes)]
         peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
-        seen = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
-        if seen == ():
+        inputs = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
+        if inputs == ():
             return False, "update() never called the policy loss"
-        if seen:
-            peaks.append((seen[0] - seen[1]).abs().max().item())
+        if inputs:
+            peaks.append((inputs[0] - inputs[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text
@@ -191,9 +191,9 @@ def logprob_shift(s: Trainer):
 
     Try: take the log-prob of token t from the logits at t - 1, divided by the temperature.
     """
-    own = own_logprobs(s) if s.moved else s.initial
-    passed, text = agree(s.response_logprobs(s.probes), own, s.limits[0])
-    return passed, f"trainer and model {text}, {len(own)} tokens"
+    expected = own_logprobs(s) if s.moved else s.initial
+    passed, text = agree(s.response_logprobs(s.probes), expected, s.limits[0])
+    return passed, f"trainer and model {text}, {len(expected)} tokens"
 
 
 @check()

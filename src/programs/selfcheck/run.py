@@ -127,8 +127,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    own = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
-    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
+    text = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
+    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=text)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
