@@ -171,7 +171,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
-    """(Scores, {index: entry that is neither finite nor None}, what the result is instead of a list of `count`, or "")."""
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
     values = result.tolist() if hasattr(result, "tolist") else result
     if not isinstance(values, list | tuple):
         return [], {}, f"a {type(values).__name__}"

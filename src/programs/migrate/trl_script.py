@@ -81,6 +81,7 @@ class TrlMigration:
         self.report.refuse(place, text, why, nearest)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
+        """Migrate one call of a trainer, with its config, rewards and class."""
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
