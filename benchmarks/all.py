@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Make the figures of benchmarks/README.md anew on this machine, and write them beside the committed ones.
+"""Measure the figures of benchmarks/README.md again on this machine, and write them beside the committed ones.
 
     python benchmarks/all.py --quick                       # about half an hour with a GPU: fewer pairs, seeds and steps
     python benchmarks/all.py --only grpo_vs_trl growth     # some of them, in full
-    python benchmarks/all.py --list                        # what there is, what it needs, what runs with --quick
+    python benchmarks/all.py --list                        # all benchmarks, what they need, which run with --quick
 
-Each benchmark is one command; what it prints, JSON or a Markdown table, is read here, and its output stands in
-DIR/NAME.log. DIR/figures.md has a line per figure: the committed value (benchmarks/figures.json), this machine's, and
-their ratio; DIR/figures.json has this machine's with what it is and the commands. Both are written anew after each
-benchmark, so a run may be stopped at any time. What cannot run here is left out and says why. TRL 1.12 and lm-eval live
-in environments of their own: --trl112 and --lm_eval name their interpreters; the docstrings of their benchmarks say how
-to make them. With a GPU the benchmarks whose device is `auto` run on it, all others on the CPU.
+Each benchmark is one command that prints JSON or a Markdown table; its output goes to DIR/NAME.log. DIR/figures.md has
+a line per figure: the committed value (benchmarks/figures.json), this machine's, and their ratio. DIR/figures.json has
+this machine's figures, its description and the commands. Both are rewritten after each benchmark, so a run may be
+stopped at any time. Benchmarks that cannot run here are skipped with the reason. TRL 1.12 and lm-eval need their own
+environments: --trl112 and --lm_eval name their interpreters; the docstrings of their benchmarks say how to make them.
+With a GPU, benchmarks with the device `auto` run on it, all others on the CPU.
 """
 
 import argparse
@@ -37,13 +37,13 @@ PARTS = {"trl_grpo_worker", "trl_ppo_worker"}  # scripts that others start
 
 @dataclass
 class Benchmark:
-    """A command, what it needs, and what --quick makes of it."""
+    """A command, what it needs, and its flags with --quick."""
 
     script: str
     full: str = ""  # flags; {out} is the output folder
-    quick: str | None = ""  # in place of them with --quick; None: left out there
-    device: str = "cpu"  # auto: a GPU where there is one
-    python: str = ""  # trl112, lm_eval: passed on as a flag; verl, vllm: whose interpreter runs it
+    quick: str | None = ""  # flags with --quick; None: skipped there
+    device: str = "cpu"  # auto: a GPU if there is one
+    python: str = ""  # trl112, lm_eval: interpreter passed as a flag; verl, vllm: interpreter that runs it
     needs: tuple[str, ...] = ()  # packages of this environment
     makes: dict[str, str] = field(default_factory=dict)  # {folder below {out}: command} that come first
 
@@ -146,7 +146,7 @@ def command_of(one: Benchmark, args) -> list[str]:
 
 
 def output_of(command: list[str], env: dict, log, limit: float) -> tuple[str, int | None]:
-    """(what a command has printed, its exit code); None: it was ended after `limit` seconds, with its children."""
+    """(Output of a command, its exit code); None if it was killed, with its children, after `limit` seconds."""
     given = {"cwd": ROOT, "env": env, "stdout": subprocess.PIPE, "stderr": log, "text": True}
     with subprocess.Popen(command, start_new_session=True, **given) as process:
         try:
@@ -188,7 +188,7 @@ def run(name: str, one: Benchmark, args, limit: float) -> dict:
 
 
 def figures_of(text: str) -> dict[str, float]:
-    """{name: number} of what a benchmark has printed: JSON objects, and Markdown tables by row and column."""
+    """{name: number} from a benchmark's output: JSON objects, and Markdown tables by row and column."""
     found: dict[str, float] = {}
     for match in re.finditer(r"^\{", text, re.MULTILINE):
         try:
@@ -205,13 +205,13 @@ def figures_of(text: str) -> dict[str, float]:
 
 
 def as_number(cell: str) -> float | str:
-    """The number that a cell of a table is, or begins with where brackets follow; else the cell."""
+    """A table cell as a number, also if brackets follow; else the cell."""
     match = re.fullmatch(r"(-?[\d,]*\.?\d+)(?: \(.*\))?", cell)
     return float(match[1].replace(",", "")) if match else cell
 
 
 def numbers(value: object, name: str = "") -> dict[str, float]:
-    """The numbers in a JSON value by the names that lead to them; a row is named by its entries of NAMING."""
+    """{path of names: number} in a JSON value; a row of a list is named by its entries of NAMING."""
     if isinstance(value, dict):
         words = [value[key] for key in NAMING if key in value]
         name = " ".join(filter(None, [name, *(f"{x:g}" if isinstance(x, float) else str(x) for x in words)]))
@@ -229,7 +229,7 @@ def committed_figures() -> dict[str, dict[str, float]]:
 
 
 def machine() -> dict:
-    """What the figures were made on."""
+    """A description of this machine."""
     import torch
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -242,7 +242,7 @@ def machine() -> dict:
 
 
 def write_report(args, results: dict[str, dict], first: dict) -> None:
-    """figures.json and figures.md of what is known so far."""
+    """Write figures.json and figures.md from the results so far."""
     known = committed_figures()
     lines = ["| benchmark | figure | committed | here | here / committed |", "|---|---|---|---|---|"]
     for name, found in results.items():
@@ -276,7 +276,7 @@ def show_list(args) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run what was asked for; exit code 1 where one of them gave no figures for another reason than its needs."""
+    """Run the chosen benchmarks; exit code 1 if one that could run gave no figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer pairs, seeds, steps; ends after --minutes")
     parser.add_argument("--only", nargs="+", default=[*BENCHMARKS], choices=[*BENCHMARKS], metavar="NAME")

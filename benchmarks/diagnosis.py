@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How often diagnose.py names the planted cause of a run first, and how often it blames a healthy run or noise.
+"""Measure how often diagnose.py names a run's planted cause first, and how often it blames a healthy run or noise.
 
     python benchmarks/diagnosis.py                          # train, ask, print the tables; an hour on two quiet cores
     python benchmarks/diagnosis.py --part                   # one run of every cause, some healthy ones: five minutes
     python benchmarks/diagnosis.py --score_only --runs runs/diagnosis --misses misses.md      # ask again, train nothing
 
-Every planted run is the embedded model really trained, by ppo_train.py (PPO and GRPO), by grpo_train.py and by a plain
-TRL script, with one fault whose strength the seed draws (planted/faults.py). Healthy runs differ in length, rate,
-temperature, batch, group, KL, data and reward. Noise is simulated. Each run is asked about twice: with all that it
-left, and by its log alone. Of three seeds the last is held out, for rules that are tuned on the others.
+Planted runs train the embedded model by ppo_train.py (PPO and GRPO), grpo_train.py and a plain TRL script, with one
+fault whose strength the seed draws (planted/faults.py). Healthy runs differ in length, learning rate, temperature,
+batch, group, KL, data and reward. Noise is simulated. Each run is diagnosed twice: with all its files, and by its log
+alone. The last of three seeds is held out from the tuning of rules.
 
-Runs that exist are kept, so an interrupted command goes on. Exit code 1 where a figure misses its limit.
+Existing runs are kept, so an interrupted command can continue. Exit code 1 if a figure misses its limit.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SEEDS, HEALTHY_RUNS, NOISE_LOGS = 3, 60, 600
 
 
 def chosen(args) -> list[tuple[Fault, str, int]]:
-    """(fault, trainer, seed) of the runs to make: of all causes first, each by another trainer."""
+    """(Fault, trainer, seed) of the runs to make: first one of each cause, with changing trainers."""
     planted = {}
     for number, fault in enumerate(FAULTS):
         for place, trainer in enumerate(fault.trainers):
@@ -57,7 +57,7 @@ def place(runs: Path, fault: Fault, trainer: str, seed: int) -> Path:
 
 
 def train_able(folder: Path, process) -> str:
-    """The model that solves the task before a run begins."""
+    """Train the model that solves the task before its run begins."""
     if not (folder / "final").exists():
         flags = (
             f"--algorithm grpo --steps 50 --save_every 0 --plot_every 0 --eval_rows 64 --output_dir {folder}".split()
@@ -68,7 +68,7 @@ def train_able(folder: Path, process) -> str:
 
 
 def work(todo: list, runs: Path, number: int) -> None:
-    """Make runs until none is left, one after the other, by forks of one process that has the libraries loaded."""
+    """Make runs one after the other until none is left, by forks of a process with the libraries loaded."""
     process, shop = warm_process(), runs / ".making" / str(number)
     shop.mkdir(parents=True, exist_ok=True)
     while todo:
@@ -83,7 +83,7 @@ def work(todo: list, runs: Path, number: int) -> None:
 
 
 def write_noise(folder: Path, seed: int) -> None:
-    """One log of nothing but noise, its kind and length by its seed."""
+    """Write a log of pure noise, whose kind and length the seed chooses."""
     kind, steps = KINDS[seed % len(KINDS)], STEPS[seed // len(KINDS) % len(STEPS)]
     numbers = random.Random(f"{seed} {kind} {steps}")
     columns = {name: series(kind, steps, *level, numbers) for name, level in LEVELS.items()}
@@ -95,7 +95,7 @@ def write_noise(folder: Path, seed: int) -> None:
 
 
 def make_runs(args) -> None:
-    """Train what is not there yet, and write the noise."""
+    """Train the missing runs, and write the noise."""
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(args.runs / ".cache")}
     todo = [run for run in chosen(args) if not (place(args.runs, *run) / "label.json").exists()]
     with ThreadPoolExecutor(args.workers) as pool:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How often diagnose.py sees a trend in flat noise: percent of the simulated logs that get each cause, as JSON.
+"""Measure how often diagnose.py sees trends in flat noise: percent of simulated logs that get each cause, as JSON.
 
-    python benchmarks/false_alarms.py            # 1,000 logs a kind of noise and a length
+    python benchmarks/false_alarms.py            # 1,000 logs per kind of noise and length
     python benchmarks/false_alarms.py --logs 20
 
 Every series of a log is noise about a level that never changes. Kinds of noise: independent; persistent (AR(1) with
@@ -49,7 +49,7 @@ def series(kind: str, steps: int, level: float, share: float, numbers: random.Ra
 
 
 def noise_log(kind: str, steps: int, numbers: random.Random) -> LoggedRun:
-    """A log of nothing but noise."""
+    """A log of pure noise."""
     columns = {name: series(kind, steps, *level, numbers) for name, level in LEVELS.items()}
     table = Table({})
     for i in range(steps):
@@ -58,7 +58,7 @@ def noise_log(kind: str, steps: int, numbers: random.Random) -> LoggedRun:
 
 
 def measure(logs: int, seed: int = 0) -> dict[str, float]:
-    """Percent of the logs with each cause, for the kind of noise and the length where it is most."""
+    """{cause: percent of logs that get it}, for the worst kind of noise and length."""
     highest = dict.fromkeys(TRENDS, 0.0)
     for kind in KINDS:
         for steps in STEPS:

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""How seconds and memory of a GRPO step grow: with the batch, the length, the group, the vocabulary, the processes.
+"""Measure how seconds and memory of a GRPO step grow with batch, length, group, vocabulary and processes.
 
     python benchmarks/growth.py                                  # all axes; some minutes on two cores
     python benchmarks/growth.py --axes length --json             # one of them, as JSON
     python benchmarks/growth.py --axes processes --values 1 2 4  # other values
 
-One step of ppo_train.py's own code on a random Llama with BASE changed in one size, each point in processes of its own
-(torchrun's, where there are several): prompts of random tokens, completions that never end early, random scores, no KL.
-Sampling and update are measured apart: seconds by the clock, seconds of the processor (of all processes together), and
-by how much the memory of the fullest process grows beyond what it held before: on a CPU its resident memory (Linux), on
-a GPU what torch has allocated. A small step goes first, so that nothing is loaded while the clock runs.
+Each point is one step of ppo_train.py's own code on a random Llama, with one size of BASE changed, in separate
+processes (started by torchrun if there are several). Prompts are random tokens, completions never end early, scores are
+random, and there is no KL. Sampling and update are measured separately: wall-clock seconds, processor seconds of all
+processes together, and the memory growth of the fullest process: resident memory on a CPU (Linux), torch's allocations
+on a GPU. A small step goes first, so that everything is loaded.
 """
 
 import argparse
@@ -38,7 +38,7 @@ FIGURES = ("sampling_s", "sampling_cpu_s", "sampling_mib", "update_s", "update_c
 
 
 class Meter:
-    """What a stretch of work takes in this process."""
+    """Measures the time and memory of a piece of work in this process."""
 
     def __init__(self, device):
         import torch
@@ -69,7 +69,7 @@ class Meter:
 
 
 def save_model(folder: str, vocabulary: int) -> None:
-    """A random Llama with the embedded model's tokenizer, of whose tokens it knows as many."""
+    """Save a random Llama with the given vocabulary size and the embedded model's tokenizer."""
     import torch
     import transformers
 
@@ -80,7 +80,7 @@ def save_model(folder: str, vocabulary: int) -> None:
 
 
 def step(config, models, optimizer, size: dict) -> dict:
-    """Take one step of these sizes; what it took in this process."""
+    """Take one step of these sizes; returns its time and memory in this process."""
     import numpy as np
     import torch
 
@@ -109,7 +109,7 @@ def step(config, models, optimizer, size: dict) -> dict:
 
 
 def worker(folder: str, size: dict, device: str) -> None:
-    """Measure one point in this process, or in this process's part of it; the first prints it."""
+    """Measure one point, or this process's part of it; the first process prints it."""
     import torch
 
     from parts.foundation.processes import gather_rows, leave_processes, start_processes, world
@@ -138,7 +138,7 @@ def worker(folder: str, size: dict, device: str) -> None:
 
 
 def measure(size: dict, args) -> dict:
-    """One point, in processes of its own."""
+    """Measure one point in new processes."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         save_model(folder, size["vocabulary"])
         command = [sys.executable]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What diagnose.py says of figures that people posted and whose cause was found later.
+"""Run diagnose.py on figures that people posted and whose cause was found later.
 
     python benchmarks/posted_logs.py
 
-benchmarks/posted/ has the figures of each post, in the post's own form and as far as a stored copy shows them.
-posts.json has the cause that its thread, its answer or its code names. Nothing but the log is read.
+benchmarks/posted/ has the figures of each post in their original form, as far as a stored copy shows them. posts.json
+has the cause that the post's thread, answer or code names. Only the log is read.
 """
 
 import json
@@ -18,7 +18,7 @@ POSTED = Path(__file__).resolve().parent / "posted"
 
 
 def table() -> list[str]:
-    """A line for every post: what was found, what diagnose.py says, and whether that is right."""
+    """A line for every post: its known cause, diagnose.py's answer, and whether that is right."""
     lines = [
         "| post | steps | what the thread found | its cause | `diagnose.py` says | result |",
         "|---|---|---|---|---|---|",

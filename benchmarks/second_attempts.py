@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What becomes of second attempts under different baselines and data, as a Markdown table.
+"""Compare how well second attempts are learned under different baselines and data, as a Markdown table.
 
-The start is the embedded model, which never gets a second answer right, after some supervised steps on its own first
-answers and, after the wrong ones, on second answers of which a quarter is right. Each arm trains it with
-`SecondAttempt` (1 for a right first answer, 0.5 for a right second one). Then every model, the start included, is shown
-the same held-out conversations: a sum, a wrong first answer that the start model once sampled, "Wrong. Try again.";
-`second` is the share of right answers among 8 drawn at temperature 1 for each, `first` that of greedy first answers.
-The arm `retry` mixes in rows whose prompt is such a conversation (of training sums), with a group and a baseline of
-their own. `turn_tokens` is `turn` with the mean over tokens; the arms `page…` are templates/multi_turn.py with its
+The embedded model never gets a second answer right. The start model is made from it by supervised steps on its own
+first answers and, after wrong ones, on second answers of which a quarter is right. Each arm trains the start model with
+`SecondAttempt` (1 for a right first answer, 0.5 for a right second one). Then all models, the start included, get the
+same held-out conversations: a sum, a wrong first answer sampled from the start model, "Wrong. Try again.". `second` is
+the share of right answers among 8 samples at temperature 1 for each; `first` is the share of right greedy first
+answers. The arm `retry` adds rows whose prompt is such a conversation (of training sums), with their own group and
+baseline. `turn_tokens` is `turn` with the mean over tokens. The arms `page…` are templates/multi_turn.py with its
 changes, the others scripts/ppo_train.py.
 
     python benchmarks/second_attempts.py --seeds 0 1 2 3 4 --arms conversation turn turn_tokens page page_turn_tokens
@@ -128,7 +128,7 @@ def make_start(folder: Path, steps: int) -> None:
 
 
 def failed(rows: list[dict], start: Path) -> list[tuple[dict, list[dict]]]:
-    """Rows with a conversation that goes on after a wrong answer of the start model; those always right are out."""
+    """Rows as conversations that continue after a wrong answer of the start model; rows it always solves are out."""
     model, tokenizer = load(start)
     torch.manual_seed(0)
     open_rows, found = list(rows), []

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What it saves to run a prompt once for all of its completions, and no pads: experience and update, on and off.
+"""Measure what sharing prompts and skipping pads saves in experience and update.
 
     python benchmarks/shared_prompts.py                          # all cases
     python benchmarks/shared_prompts.py --only embedded          # cases whose name has one of these words
     python benchmarks/shared_prompts.py --lengths                # tokens only, for lengths like those of school maths
 
-Each case takes one batch of samples and repeats the part of a step behind the rollout, with `--share_prompts` true and
-false in turns. Prints a JSON line per case: of each side the median of its CPU seconds and the most bytes that torch's
-CPU allocator held at once; the median of the ratios, pair by pair; and tokens: rows x columns of the micro-batches of
-the plain way, those of them that are no pads, and those that are run where prompts are shared.
+Each case takes one batch of samples and repeats the part of a step after the rollout, with `--share_prompts` true and
+false in turns. Prints a JSON line per case: each side's median CPU seconds and peak bytes of torch's CPU allocator, the
+median of the pairwise ratios, and tokens: rows x columns of the plain micro-batches, those that are not pads, and those
+that are run if prompts are shared.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def save_random_model(folder: str) -> None:
 
 
 def random_samples(name: str, config) -> list[dict]:
-    """Samples of random tokens, of full length or, where a case says `up to`, of half the length at least."""
+    """Samples of random tokens, of full length, or of at least half of it if the case's name has `up to`."""
     import numpy as np
 
     draws, samples, size = np.random.default_rng(0), [], config.group_size
@@ -86,7 +86,7 @@ def embedded_samples(kind: str, config, models) -> list[dict]:
 
 
 def side_of(name: str, folder: str, share: bool) -> tuple:
-    """(config, models, function that makes samples, function that runs a step behind the rollout) of one side."""
+    """(Config, models, function that makes samples, function that runs a step after the rollout) of one side."""
     import torch
 
     given = CASES[name] | {"share_prompts": share, "precision": "fp32", "lr": 1e-6}
@@ -115,7 +115,7 @@ def side_of(name: str, folder: str, share: bool) -> tuple:
 
 
 def tokens_of(config, models, samples: list[dict], shared: float) -> dict[str, int]:
-    """What the micro-batches of a batch hold in the plain way, and what is run where prompts are shared."""
+    """Token counts of a batch's plain micro-batches, and the tokens that are run if prompts are shared."""
     from parts.networks.batches import collate, layout_of, micro_batches, trimmed
 
     batch, found = collate(samples, models.pad_id, models.device), {"plain": 0, "without pads": 0, "run": 0}

@@ -10,39 +10,32 @@
     TRL    name(prompts, completions, **columns) -> [score or None, one a completion]
     verl   compute_score(data_source, solution_str, ground_truth, extra_info=None) -> {"score": number, ...}
 
-A new reward has one core, `score(text, row)`, and a thin adapter for each contract, so both pay the same. In verl the
-column --gold_column is `ground_truth`, and the others are read from `extra_info`, as data_loader.py --for verl and
-verl_train.py write them. verl does not give rewards the prompt: it is read from extra_info's `prompt`, or `raw_prompt`,
-which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
+A new reward has one core, `score(text, row)`, and a thin adapter for each contract, so both pay the same. In verl,
+`ground_truth` is the column --gold_column, and `extra_info` has the others, as data_loader.py --for verl and
+verl_train.py write them. The prompt, which verl does not pass, is read from extra_info's `prompt`, or `raw_prompt` of
+verl_train.py's reward manager. verl has no None: the score is then 0, and so is `applies`.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number after the only ####, as in GSM8K: 33 lines, no dependencies, no self-test
+    final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
-                the sandbox, needs only the standard library and leaves no process behind; --per completion applies
-                --timeout_s to all tests of a program together
+                the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
-                *NUMBER needs a weight of its own; numbers and JSON: --task math, json_schema)
+                *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
---from FILE.py:NAME ports an existing reward to verl's compute_score. The reward has TRL's contract or takes one sample,
-`(prompt, completion, **columns)`, and may be async. A list becomes its weighted sum; the weights come from --weights,
-from LIST*WEIGHTS, or from a preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl.
---inline writes the shortest port to verl, for a plain function of the completion and one column: one file, the function
-and five lines below it. It calls both on completions of the gold answers of --data, or without --data of the answer 42.
-If any score differs, nothing is written.
-A port without --inline imports FILE.py by its path from the output, so keep both together. In verl it sees one row at a
-time, without `completion_ids`. An exception there scores 0 and sets `raised`; otherwise verl would drop the row.
-
---signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
-column, and the order of the arguments; `prompts` and further columns then come by keyword.
-
---data FILE tries a new reward on its rows: reward_preflight.py checks that gold answers score, and that empty, copied,
-cut and listed ones do not.
+--from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
+may be async. A list becomes its weighted sum, with weights from --weights, LIST*WEIGHTS or a preset. A compute_score is
+ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its path from the output, so
+keep both together. In verl it sees one row at a time, without `completion_ids`. An exception there scores 0 and sets
+`raised`; otherwise verl would drop the row.
+--inline writes the shortest port, for a plain function of the completion and one column: the function and five lines
+below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
+score differs.
 
 Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
 
@@ -50,7 +43,6 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
-    python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
         --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
@@ -60,26 +52,26 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       126-172  messages         Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       175-179  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       182-319  dialect          Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       322-350  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       353-570  data files       Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
-#       573-661  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       664-866  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      869-1151  attacks          Correct and hostile programs, and a code reward's scores for them, in a separate …
-#     1154-1260  extracts         Extract the part of a Python file that some of its names need
-#     1263-1464  user code        What a reward gets: texts, copies of the columns, and a process state of its own
-#     1467-1578  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1581-1841  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1844-1994  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1997-2211  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2214-2284  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2287-2839  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2842-3146  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3149-3286  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3289-3420  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3423-3619  command          The command line
+#       119-165  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       168-177  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       180-318  dialect          Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       321-350  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       353-570  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       573-661  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       664-866  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      869-1151  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1154-1260  extracts         Extract from a Python file what some of its names need
+#     1263-1464  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1467-1578  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1581-1838  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1841-1991  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1994-2208  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2211-2281  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2284-2836  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2839-3143  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3146-3284  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3287-3418  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3421-3617  command          The command line
 
 import argparse
 import ast
@@ -106,6 +98,7 @@ import os
 import pprint
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -127,20 +120,20 @@ from pathlib import Path
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -154,13 +147,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -168,7 +161,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -179,9 +172,14 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -215,7 +213,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -248,12 +246,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -262,7 +260,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -283,21 +281,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -305,14 +304,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -323,17 +322,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -352,10 +352,10 @@ def parse_flags(
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -367,27 +367,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -396,11 +396,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -413,9 +413,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -423,13 +423,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -445,7 +445,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -453,7 +453,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -463,7 +463,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -482,7 +482,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -502,7 +502,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -544,13 +544,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -558,7 +558,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -583,9 +583,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -598,7 +598,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -609,12 +609,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -630,15 +630,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -650,7 +650,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -668,7 +668,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -677,7 +677,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -687,7 +687,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -701,7 +701,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -710,7 +710,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -721,7 +721,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -749,7 +749,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -771,7 +771,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -780,12 +780,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -801,7 +801,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -813,12 +813,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -827,14 +827,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -843,7 +843,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -868,8 +868,8 @@ def read_rows(source: str) -> list[dict]:
 
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
-# file that it must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves.
+# Programs for the test `assert f(2) == 4`. A hostile one passes only if its attack succeeds: @MARK@ is a file that it
+# must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves behind.
 ATTACKS = r"""# right: plain
 def f(x):
     return 2 * x
@@ -1053,7 +1053,7 @@ def f(x):
         except BaseException:
             pass
 """
-ATTACK_TRIAL = r'''"""Call a code reward on programs: JSON of path, name, row, programs -> scores, harm outside."""
+ATTACK_TRIAL = r'''"""Call a code reward on programs, from JSON [path, name, row, programs], and print scores and harm done as JSON."""
 
 import asyncio
 import importlib.util
@@ -1067,7 +1067,7 @@ from pathlib import Path
 
 
 def scores_of(function, row, texts):
-    """Scores of completions by a reward of a batch or of one sample, async or not."""
+    """Scores of texts by a reward of a batch or of one sample, async or not."""
     parameters = inspect.signature(function).parameters
     takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
     calls = [row | {"completion": text} for text in texts]
@@ -1077,20 +1077,20 @@ def scores_of(function, row, texts):
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
         calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
-    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
-    found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
-    return [*found[0]] if batch else found
+    results = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
+    results = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in results]
+    return [*results[0]] if batch else results
 
 
 def processes(name):
-    """Processes with this name."""
+    """Ids of the processes with this name."""
     comms = {path.parent.name: path for path in Path("/proc").glob("[0-9]*/comm")}
     return [pid for pid, path in comms.items() if path.exists() and path.read_text().strip() == name]
 
 
 sys.dont_write_bytecode = True
 out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a reward prints is no answer
+os.dup2(2, 1)  # a reward's own prints go to stderr
 path, name, row, programs = json.loads(sys.argv[1])
 sys.path.insert(0, str(Path(path).parent))
 spec = importlib.util.spec_from_file_location("tried", path)
@@ -1116,24 +1116,24 @@ harm += [f"process {pid} runs on" for pid in processes(own)]
 harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
 harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
 walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
-told = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
-print(json.dumps(told), file=out, flush=True)
+result = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
+print(json.dumps(result), file=out, flush=True)
 '''
 TEST_OF_ATTACKS = "assert f(2) == 4"
-PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # one that may be killed
+PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # a program may kill it
 
 
 def attack_programs() -> list[tuple[str, str, str]]:
-    """(right or hostile, name, code) of each program."""
-    found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
-    return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
+    """("right" or "hostile", name, code) of each program."""
+    parts = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
+    return [(kind, name, code.strip()) for kind, name, code in zip(parts[::3], parts[1::3], parts[2::3], strict=True)]
 
 
 def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
-    """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
+    """A reward's {"scores", "harm", "isolated"} for programs as answers to a row, or {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
+        Path(folder).chmod(0o777)  # open to all users: only a sandbox keeps programs out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
@@ -1155,7 +1155,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
+TRAINERS = {"trl", "verl", "unsloth"}  # a reward's file may import these, but another environment may lack them
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -1175,13 +1175,13 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 def imports_trainer(source: str) -> list[str]:
     """The libraries of TRAINERS that the top level of Python source imports."""
-    found = set()
+    modules = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add((node.module or "").split(".")[0])
-    return sorted(found & TRAINERS)
+            modules.add((node.module or "").split(".")[0])
+    return sorted(modules & TRAINERS)
 
 
 def read_names(node: ast.AST) -> set[str]:
@@ -1190,7 +1190,7 @@ def read_names(node: ast.AST) -> set[str]:
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
-    """The top-level statements of Python source with their text, the comments above them included."""
+    """(Statement, its text with the comments right above it) at the top level of Python source."""
     lines, pieces = source.splitlines(), []
     for statement in ast.parse(source).body:
         decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
@@ -1202,13 +1202,13 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
-    wanted, seen, kept = [*names, "*"], set(), set()
+    """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
+    wanted, visited, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         for place, (statement, _) in enumerate(pieces):
             if place not in kept and name in bound_names(statement):
                 kept.add(place)
@@ -1217,11 +1217,11 @@ def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
 
 
 def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
-    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+    """Imports as text: a block of the standard library and one of other modules, `import x` before `from x`.
 
-    A module's names stand in one line, each once; a star in another.
+    A module's names are merged into one line; `import *` has its own.
     """
-    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    blocks = {True: {}, False: {}}  # {is standard library: {start of a line: its names}}
     for node, alias in ((x, alias) for x in imports for alias in x.names):
         module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
         if module in left_out:
@@ -1246,9 +1246,9 @@ def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
 
 
 def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+    """Reduce Python source to the top-level statements that bind the names, or that these use, in their order.
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    Statements that bind nothing are left out, such as calls and the block of `if __name__ == "__main__":`.
     """
     pieces = statements_of(source)
     kept, chosen = needed(pieces, names), []
@@ -1264,27 +1264,27 @@ def extract(source: str, names: list[str]) -> str:
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def trial_texts(gold: str) -> list[str]:
-    """Completions that rewards of all kinds tell apart."""
+    """Right and wrong completions in many formats, to compare two versions of a reward on."""
     right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -1293,19 +1293,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -1316,58 +1316,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -1376,14 +1376,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -1394,20 +1394,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -1419,24 +1419,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -1445,7 +1445,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -1468,7 +1468,7 @@ REWARD_STATE = OwnState()
 
 
 def checker_of(schema):
-    """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
+    """A validator of a JSON Schema that fetches nothing; an invalid schema raises jsonschema's SchemaError."""
     import jsonschema
     from referencing import Registry
 
@@ -1478,20 +1478,20 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found.
+    """A value that a JSON Schema (or its text) accepts, with as many properties as it allows; None if none is found.
 
-    Deliberately left out: texts for a pattern, and what `if` asks for.
+    Deliberately left out: texts for `pattern`, and conditions by `if`.
     """
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
         return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
-    except Exception:  # whatever a library makes of any schema, or of what is none
+    except Exception:  # libraries raise many kinds for odd schemas
         return None
 
 
 def examples(schema, root, depth: int):
-    """Candidates, at most a few dozen, for a part of a schema."""
+    """At most a few dozen candidates for a part of a schema."""
     if not isinstance(schema, dict):
         return ["text"] if schema else []
     if "$ref" in schema:
@@ -1512,14 +1512,14 @@ def without(schema: dict, word: str) -> dict:
 
 
 def target_of(reference: str, root) -> dict:
-    """What `#/a/b` refers to."""
+    """The part of the root schema that a reference `#/a/b` means."""
     for word in reference.removeprefix("#").split("/")[1:]:
         root = root[int(word) if isinstance(root, list) else word.replace("~1", "/").replace("~0", "~")]
     return root
 
 
 def merged(schemas: list) -> dict:
-    """Schemas that hold together as one: properties and required names are joined, of others the last counts."""
+    """One schema for several that all hold: objects and `required` are merged; of other keywords the last counts."""
     whole = {}
     for schema in schemas:
         for name, value in (schema if isinstance(schema, dict) else {}).items():
@@ -1540,16 +1540,16 @@ def values_of(schema: dict, root, depth: int) -> list:
     if kind in ("integer", "number"):
         step = schema.get("multipleOf", 1)
         ends = [schema[w] for w in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if w in schema]
-        near = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
-        near += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
-        return [int(x) if x == int(x) else x for x in [step, 0, *near]]
+        candidates = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
+        candidates += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
+        return [int(x) if x == int(x) else x for x in [step, 0, *candidates]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
     return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
 
 
 def objects(schema: dict, root, depth: int) -> list:
-    """One candidate for an object, with the first candidate of each property that fits."""
+    """Two candidates for an object: with all properties, each with its first fitting value, and with required ones."""
     required, properties = schema.get("required", []), schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
     more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len({*required, *properties}))]
@@ -1568,7 +1568,7 @@ def first_fitting(schema, root, depth: int) -> list:
 
 
 def arrays(schema: dict, root, depth: int) -> list:
-    """Candidates for an array: as few items as are allowed, at least one where that is."""
+    """Candidates for an array with as few items as allowed, but at least one if possible."""
     fixed = [value for one in schema.get("prefixItems", []) for value in first_fitting(one, root, depth)]
     items = schema.get("items", True)
     count = min(max(schema.get("minItems", 1), 1 if depth < 4 else 0), schema.get("maxItems", 10**4)) - len(fixed)
@@ -1586,7 +1586,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -1595,68 +1595,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -1664,22 +1664,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -1694,7 +1694,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -1712,35 +1712,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -1748,7 +1747,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -1761,7 +1760,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -1774,34 +1773,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -1813,32 +1810,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -1846,7 +1843,7 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -1854,19 +1851,19 @@ class CallLimits:
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -1876,7 +1873,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -1884,25 +1881,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -1912,7 +1909,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -1929,7 +1926,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -1940,7 +1937,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -1950,7 +1947,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -1958,7 +1955,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -1979,7 +1976,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -1989,7 +1986,7 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
@@ -2247,7 +2244,7 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
     for key in exact:
         known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
-        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example has not; {known}")
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example lacks; {known}")
         check_column(key, "--exact")
     if checker_of(schema).is_valid({}):
         say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
@@ -3013,7 +3010,7 @@ def without_trainer(args) -> str:
     got = f"got {extracted}, which exists and would hold the rewards of {file}"
     need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
     extracted.write_text(own, encoding="utf-8")
-    say(f"note: {file} imports a trainer; {extracted} has its rewards alone, keep it beside {args.output}")
+    say(f"note: {file} imports a trainer, so {extracted} has its rewards alone; keep it beside {args.output}")
     return str(extracted)
 
 
@@ -3032,7 +3029,7 @@ def ported(args) -> str:
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
     for_trl = verl_form or (callable(found) and is_per_sample(found))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
-    need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
     args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
@@ -3067,9 +3064,9 @@ def weighted(args, found) -> list[tuple]:
         return load_rewards(args.source)
     got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
     fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
-    need(fits, f"{got} with {args.source}; expected a list of functions without weights of its own; try it without")
+    need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
-    need(len(args.weights) == count, f"{got}, {len(args.weights)} weights, for a list of {count} functions")
+    need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
     return list(zip(found, args.weights, strict=True))
 
 
@@ -3212,7 +3209,7 @@ def trial_cases(args) -> list[tuple[str, dict]]:
 
 
 def outcome(call) -> float | str:
-    """The score of one completion, 0 for None; `raised …` where that happens."""
+    """The score of one completion, 0 for None; `raised …` or `returned …` where there is none."""
     try:
         (value,) = answers([call], ONCE)
     except CallFailed as failed:
@@ -3223,7 +3220,9 @@ def outcome(call) -> float | str:
         value = "raised" if value.get("raised") else value["score"]
     value = value.tolist() if hasattr(value, "tolist") else value
     value = value[0] if isinstance(value, list | tuple) else value
-    return value if isinstance(value, str) else float(value or 0.0)
+    value = value.item() if hasattr(value, "item") else value  # of a list of NumPy's
+    is_score = value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
 
 
 def original_score(args, text: str, row: dict) -> float | str:
@@ -3279,9 +3278,8 @@ def compared(args) -> dict:
         say(f"warning: {said}, as its port was compared with nothing")
     for a, b in scores:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
-        need(
-            same, f"{got}: it scores {a}, the port {b}; expected the same; {OTHERWISE if args.inline else 'report it'}"
-        )
+        remedy = OTHERWISE if args.inline else "report it"
+        need(same, f"{got}: it scores {a}, the port {b}; expected the same; {remedy}")
     seen = sorted({b for _, b in scores}, key=str)
     return {"completions": len(scores), "same_score": len(scores) - len(raised), "scores": seen}
 
@@ -3505,7 +3503,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
-    need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; expected one of them")
+    need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
@@ -3528,7 +3526,7 @@ def check_flags(args) -> None:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
         judged = args.target != "verl" or not args.data
-        need(judged, "got --data with a reward for verl alone; expected --for both or trl")
+        need(judged, "got --data with --for verl; expected --for both or trl")
     else:
         name = parts_of(args.source)[1].replace("compute_score", "verl_reward")
         args.name = args.name or (name.lower() if name.isupper() else name)
@@ -3537,7 +3535,7 @@ def check_flags(args) -> None:
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
     texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
     taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected another Python name, which the file does not use")
+    need(fine and not taken, f"got --name {args.name!r}; expected a Python name that the file does not use itself")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")

@@ -11,7 +11,7 @@
 
 Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
 parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
-`tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. An error names the file, line
+`tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. Errors name the file, line
 and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
 As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
@@ -29,33 +29,33 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 
 # Contents
 #        96-107  python source      Parses Python source in a process with threads
-#       110-156  messages           Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       159-162  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       165-302  dialect            Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       305-333  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       336-354  processes          The processes of a run: torch at first use, device, threads, sums, distributing …
-#       357-574  data files         Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#       577-706  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       709-885  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       888-985  stated answers     Where a text states its final answer: marks and phrases in 20 languages, and the …
-#      988-1148  answer marks       Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1151-1398  question parts     Columns that look like part of the question: passages, options, images, a second …
-#     1401-1487  chat               Chat templates: their settings, how they render messages, and strings that bypass …
-#     1490-1519  held out           Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1522-1544  prompts            Prompts as token ids, for training and held out
-#     1547-1565  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1568-1639  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1642-1650  batches            Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     1653-1747  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1750-2020  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     2023-2389  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2392-2612  choices            Questions with choices
-#     2615-3062  forms              The forms that rows come in
-#     3065-3180  form names         Forms by name, and which one a row has
-#     3183-3396  writing            Rows written for each target, and held-out rows
-#     3399-3700  row reader         Rows read from files, globs and the hub, checked and counted
-#     3703-3837  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3840-4090  command            The command line, and what --inspect shows
+#       110-156  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       159-167  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       170-308  dialect            Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       311-340  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       343-361  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       364-581  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       584-713  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       716-892  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       895-992  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#      995-1155  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1158-1404  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1407-1493  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1496-1525  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1528-1550  prompts            Load training and held-out prompts as token ids
+#     1553-1571  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1574-1644  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1647-1655  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1658-1752  bad rows           Errors about bad rows, and the values that a row may hold
+#     1755-2025  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2028-2394  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2397-2617  choices            Questions with choices: find the choices of a row, and which one is right
+#     2620-3067  forms              Convert rows of each form to the schema
+#     3070-3185  form names         Tell a row's form by the names of its fields, and convert it
+#     3188-3401  writing            Write rows for each target, and choose held-out rows
+#     3404-3705  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3708-3842  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3845-4095  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -97,8 +97,8 @@ from pathlib import Path
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -111,20 +111,20 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -138,13 +138,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -152,7 +152,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -162,9 +162,14 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -198,7 +203,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -231,12 +236,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -245,7 +250,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -266,21 +271,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -288,14 +294,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -306,17 +312,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -337,10 +344,10 @@ def parse_flags(
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -356,10 +363,10 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -371,27 +378,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -400,11 +407,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -417,9 +424,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -427,13 +434,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -449,7 +456,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -457,7 +464,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -467,7 +474,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -486,7 +493,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -506,7 +513,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -548,13 +555,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -562,7 +569,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -583,7 +590,7 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
@@ -596,9 +603,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -611,7 +618,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -622,12 +629,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -643,15 +650,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -663,7 +670,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -675,12 +682,12 @@ def with_chats(row: dict) -> dict:
 
 
 def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
     return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
-    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
@@ -692,17 +699,17 @@ def holds_answer(text) -> bool:
 
 
 def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue `\\n\\nHuman: … \\n\\nAssistant: …`, as HH-RLHF has it; None for other texts."""
+    """The messages of an HH-RLHF dialogue, `\\n\\nHuman: … \\n\\nAssistant: …`; None for other texts."""
     above, *pieces = TURN.split(text)
     if above.strip() or "Assistant" not in pieces[::2] or pieces[0] == "Assistant":
         return None
     turns = []
-    for speaker, said in zip(pieces[::2], pieces[1::2], strict=True):
+    for speaker, content in zip(pieces[::2], pieces[1::2], strict=True):
         role = "user" if speaker == "Human" else "assistant"
         if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += f"\n\n{said.strip()}"
+            turns[-1]["content"] += f"\n\n{content.strip()}"
         else:
-            turns.append({"role": role, "content": said.strip()})
+            turns.append({"role": role, "content": content.strip()})
     return turns
 
 
@@ -713,7 +720,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -723,7 +730,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -737,7 +744,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -746,7 +753,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -757,7 +764,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -785,7 +792,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -807,7 +814,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -816,12 +823,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -837,7 +844,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -849,12 +856,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -863,14 +870,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -879,7 +886,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -890,12 +897,12 @@ def hub_is_reached() -> bool:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -908,8 +915,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -924,7 +931,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -939,12 +946,12 @@ _BEFORE = re.compile(
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -953,7 +960,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -964,7 +971,7 @@ def has_mark(text: str) -> bool:
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -973,13 +980,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -992,21 +999,21 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -1017,7 +1024,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -1027,47 +1034,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -1076,12 +1083,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -1089,13 +1096,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -1110,16 +1117,16 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def hash_mark(text: str) -> re.Match | None:
-    """The last `####` of a worked solution, its answer in group 1; None where it is a heading, or in code.
+    """The last `####` of a worked solution, with its answer in group 1; None if it is a heading or in code.
 
-    An answer is short. Words stand at the end, where "The answer is: …" may repeat them; a number may have text below.
+    Only a number may have text below it. Words must be few and end the text, or be repeated by "The answer is: …".
 
     >>> hash_mark("2 + 2 = 4\\n#### 4")[1], hash_mark("#### Step 1\\nAdd them: 4.")
     ('4', None)
@@ -1141,7 +1148,7 @@ def hash_mark(text: str) -> re.Match | None:
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -1150,14 +1157,14 @@ def is_program(text: str) -> bool:
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
-# texts that a question is asked about, in the order in which they stand before it
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
+# texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
-# perhaps a part of the question, perhaps a note about it
+# either part of the question or notes about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
@@ -1170,11 +1177,11 @@ SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text",
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
 LABELS = re.compile(
     r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
@@ -1184,32 +1191,32 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
@@ -1225,7 +1232,7 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
@@ -1241,25 +1248,25 @@ def names_part(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
+    """The words of a column's name in snake or camel case, in lower case."""
     return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
+    """Whether a column's name says that it holds images, video or sound, or their location."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1268,7 +1275,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             families.setdefault(prefix.lower(), {})[place] = name
     complete = []
     for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
     listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
@@ -1276,7 +1283,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
+    """The column or columns that hold the choices of a question; () if there are none."""
     keys, families = choice_names(tuple(row))
     for name in keys:
         value = row[name]
@@ -1284,7 +1291,7 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
@@ -1297,12 +1304,11 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
+    """Every text and number in a nested value, without the roles of chat messages."""
     if isinstance(value, dict | list):
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
@@ -1310,9 +1316,9 @@ def texts_in(value) -> list[str]:
 
 
 def placeholder_in(text: str) -> str | None:
-    """The place of an image, video or sound in a prompt, where a chat template would put it.
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
-    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
@@ -1330,7 +1336,7 @@ def squeezed(text: str) -> str:
 
 
 def is_json_schema(name: str, value) -> bool:
-    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
     if head_of(name) != "schema":
         return False
     with contextlib.suppress(ValueError):
@@ -1345,7 +1351,7 @@ def is_json_schema(name: str, value) -> bool:
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
@@ -1353,7 +1359,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
@@ -1365,7 +1371,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
@@ -1394,15 +1400,15 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
     odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
-    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -1415,23 +1421,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -1449,26 +1455,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -1482,7 +1488,7 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
 
@@ -1490,14 +1496,14 @@ def joined_text(messages: list[dict]) -> str:
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
-PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
     rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -1505,7 +1511,7 @@ def asked_words(prompt) -> str:
 
 
 def mirrored(asked: str) -> str:
-    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
 
     >>> mirrored("whatis3+41?")
     'whatis41+3?'
@@ -1514,7 +1520,7 @@ def mirrored(asked: str) -> str:
 
 
 def of_swapped(held_out: list[str], trained: set[str]) -> str:
-    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
@@ -1523,9 +1529,9 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -1536,7 +1542,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -1547,12 +1553,12 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 # ------------------------------------------------------------------------- verl layout (src/parts/data/verl_layout.py)
 
 VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-# of extra_info, beside columns
+# keys in extra_info that are not columns of the data
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
 
 
 def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
-    """(The column that holds it, extra_info.ground_truth_field, its text): the tests, else the answer, else none."""
+    """(column, extra_info.ground_truth_field, text) of a row's ground truth: its tests, else its answer, else none."""
     gold = next((name for name in ("tests", "answer") if row.get(name) is not None), None)
     truth = "" if gold is None else row[gold]
     if isinstance(truth, str):
@@ -1561,7 +1567,7 @@ def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
 
 
 def info_key(name: str) -> str:
-    """A column's name in extra_info, which has names of its own."""
+    """A column's key in extra_info: prefixed with `column:` where it would clash with OWN_INFO."""
     return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
 
 
@@ -1569,7 +1575,7 @@ def info_key(name: str) -> str:
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -1577,19 +1583,18 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    """The shell command that merges an adapter into its base."""
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -1600,18 +1605,18 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -1620,7 +1625,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -1628,7 +1633,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -1643,7 +1648,7 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    """Pad sequences on the left; returns (input_ids, attention_mask), both [B, T]."""
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -1654,8 +1659,8 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
-MAX_DEPTH = 100  # deeper JSON breaks readers further on, Python's own encoder among them
-HEAD = 100  # rows that decide what a file is taken for
+MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
+HEAD = 100  # first rows of a file, which decide its form
 TEST_KEYS = (
     *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
     *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
@@ -1668,7 +1673,7 @@ class BadRow(RowFlaw):
 
 
 class BadRows(UserError):
-    """The rows that do not fit, the first 20 in the message; `rejected` holds those that were kept."""
+    """Rows that do not fit; the message shows 20 of `rejected`, and `count` is the number of all."""
 
     def __init__(self, rejected: list[dict], count: int):
         self.rejected, self.count = rejected, count
@@ -1682,7 +1687,7 @@ class BadRows(UserError):
         if count > 20:
             everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
             shown_rows.append(f"… and {count - 20} more; {everything}")
-        head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
+        head = f"got {count} bad row{'s' * (count > 1)}; expected none; try fixing them, or --on_bad skip to omit them"
         super().__init__("\n".join([head, *shown_rows]))
 
 
@@ -1691,20 +1696,20 @@ def flaw_of(item: dict) -> str:
 
 
 def shown(value) -> str:
-    """A value as a message shows it: short, and printable whatever it holds."""
+    """A value as text for messages: at most 80 characters, printable whatever it holds."""
     text = repr(value)[:1000]
     return (text if len(text) <= 80 else text[:79] + "…").encode("utf-8", "backslashreplace").decode()
 
 
 def plain_text(text: str) -> bool:
-    """Whether UTF-8 can hold the text, which half a surrogate pair it cannot."""
+    """Whether UTF-8 can hold the text: it has no lone surrogate."""
     return re.search("[\ud800-\udfff]", text) is None
 
 
 def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
-    """Return a value made of what JSON has; dates and decimals become text. BadRow names the field of anything else.
+    """Return a value as JSON types, with dates and decimals as text; BadRow names the field of other types.
 
-    Integers have at most 64 bits, as pyarrow changes or refuses longer ones; in tests they may be of any size.
+    Integers may have 64 bits, as pyarrow changes or refuses longer ones; in tests (`any_size`) any number.
     """
     if isinstance(value, str):
         if not plain_text(value):
@@ -1738,7 +1743,7 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
 
 
 def json_or_literal(text: str):
-    """The value of JSON text, or of a Python literal, never run; ValueError for others, RowFlaw for a key twice."""
+    """The value of JSON text or a Python literal; ValueError for other text, RowFlaw for a repeated key."""
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text, object_pairs_hook=unique)
     try:
@@ -1777,7 +1782,7 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
-# who may speak after whom; None is the beginning
+# {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
     "developer": (None, "system"),
@@ -1792,7 +1797,7 @@ DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
-    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}, less an empty first one of the system."""
+    """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
@@ -1800,14 +1805,14 @@ def read_messages(value, name: str) -> list[dict]:
 
 
 def read_message(raw, name: str) -> dict:
-    """One chat message; further keys that hold something (tool_calls, name, …) stay."""
+    """One chat message as {"role", "content"} and its further keys that are not empty (tool_calls, name, …)."""
     if not isinstance(raw, dict):
         raise BadRow(name, shown(raw), 'a message such as {"role": "user", "content": "…"}')
-    said, text = ("role", "content") if "role" in raw else ("from", "value")
-    role = raw.get(said)
+    speaker, text = ("role", "content") if "role" in raw else ("from", "value")
+    role = raw.get(speaker)
     known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
-        got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
+        got = f"role {shown(role)}" if speaker in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
     content = join_parts(content, name) if isinstance(content, list) else content
@@ -1818,14 +1823,14 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
-    more = {key: item for key, item in raw.items() if key not in (said, text) and item not in (None, [], {})}
+    more = {key: item for key, item in raw.items() if key not in (speaker, text) and item not in (None, [], {})}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
 
 
 def join_parts(parts: list, name: str) -> str:
-    """The text of content parts, put together as chat templates do: without anything in between.
+    """The text of content parts, joined without separators, as chat templates do.
 
     Parts are OpenAI's {"type": "text", "text"} or LLaMA-Factory's {"type": "text", "value"}.
     """
@@ -1839,18 +1844,18 @@ def join_parts(parts: list, name: str) -> str:
 
 
 def is_empty_turn(turn, role: str) -> bool:
-    """Whether a raw message of a role says nothing."""
+    """Whether a raw message has a role and no content."""
     by_role = isinstance(turn, dict) and ROLES.get(str(turn.get("role", turn.get("from")))) == role
     return by_role and all(is_empty(item) for key, item in turn.items() if key not in ("role", "from"))
 
 
 def without_placeholder(value):
-    """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
+    """Raw messages without an empty last assistant turn, which stands for the completion."""
     return value[:-1] if isinstance(value, list) and value[1:] and is_empty_turn(value[-1], "assistant") else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
-    """Raise BadRow where a message cannot follow the one before it, as chat templates see it."""
+    """Raise BadRow if a role cannot follow the one before it in chat templates; `before` the first comes that role."""
     for number, message in enumerate(messages):
         role = message["role"]
         if before not in MAY_FOLLOW[role]:
@@ -1861,7 +1866,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
 
 
 def as_prompt(value, name: str, system=None) -> list[dict]:
-    """A prompt, text or messages, as messages that end where the assistant's turn begins."""
+    """A prompt, text or messages, as messages that end with user or tool."""
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
@@ -1887,7 +1892,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
 
 
 def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
-    """A completion: text as it is, or messages that go on from the prompt, whose repetition is cut."""
+    """A completion: text, or messages that continue the prompt; if they repeat the prompt, it is cut off."""
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty text", "a completion")
@@ -1906,7 +1911,7 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
 
 
 def check_media(row: dict, prompt: list[dict]) -> bool:
-    """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
+    """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
     expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
@@ -1918,30 +1923,30 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
 
 
 def media_column(row: dict, text: str = "") -> str | None:
-    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
+    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of these; or None.
 
-    Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
+    If the text has a placeholder such as `<image>`, any value in a column of such a name counts.
     """
     for name, value in row.items():
         stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
         named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
-        held = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if named and value and held:
+        items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
+        if named and value and items:
             placed = MARKS.search(text) is not None
-            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in items):
                 return name
     return None
 
 
 def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
-    """{column: text} of passages to put before a question, unless it quotes them; BadRow for an unreadable one."""
+    """{column: text} of passages to put before a question that does not quote them; BadRow for an unreadable one."""
     texts, asked = {}, squeezed(question)
     filled = [name for name in names if not is_empty(row[name])]
     passages = [name for name in READ_FIRST if name in filled]
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
+    if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
         text = passage(row[name], name, "json" in question.lower())
@@ -1956,13 +1961,13 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 
 def is_note(text: str, name: str) -> bool:
-    """Whether a text of one or two words names a puzzle (zebra, easy) or draws a grid, and states nothing."""
-    said = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
-    return len(said) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
+    """Whether a text of at most two words, such as a puzzle's name or a drawn grid, states nothing."""
+    words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
+    return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:
-    """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    """The text of a passage, a list of passages, titled documents or a table; None for other values."""
     if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
         with contextlib.suppress(ValueError, RowFlaw):
             parts = json_or_literal(value)
@@ -1986,12 +1991,12 @@ def is_titled(pair) -> bool:
 
 
 def is_documents(items: list) -> bool:
-    """Whether values are documents, and nothing that their text would leave out."""
+    """Whether all values are documents without keys that `document` would leave out."""
     return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:
-    """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
+    """The text of an object with title and text, lists of these (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
     header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
@@ -2009,12 +2014,12 @@ def document(value) -> str | None:
 
 
 def joined(texts: list[str | None]) -> str | None:
-    """Texts with a blank line between them; None if one of them is none."""
+    """Texts joined by blank lines; None if one is None."""
     return None if None in texts else "\n\n".join(text for text in texts if text.strip())
 
 
 def table(rows: list[list]) -> str | None:
-    """Rows of cells as lines."""
+    """Rows of cells as lines with | between cells; None if a cell is not plain."""
     if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
@@ -2022,7 +2027,7 @@ def table(rows: list[list]) -> str | None:
 
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
-METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
@@ -2032,13 +2037,13 @@ OTHER_LANGUAGES = re.compile(
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end", "tokens"}  # an answer in a passage, as SQuAD and NarrativeQA have it
+SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell, or of a Python literal; BadRow for text that is cut off."""
+    """The value of a cell's JSON text or Python literal; BadRow for other text."""
     try:
         return as_plain(json_or_literal(text), name, any_size=True)
     except ValueError:
@@ -2046,17 +2051,17 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
-    """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
-    names, found = next((part for part in PARTS if name in part), (name,)), {}
+    """(Columns used, tests) of a column and the columns of PARTS that belong to it, without packed (pickled) tests."""
+    names, by_column = next((part for part in PARTS if name in part), (name,)), {}
     for column in (column for column in names if row.get(column) is not None):
         value = row[column]
         packed = isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
         none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
         if len(names) == 1 or not (packed or none):
-            found[column] = read_tests(value, column, row)
-    if not found:
+            by_column[column] = read_tests(value, column, row)
+    if not by_column:
         raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
-    (first, tests), *others = found.items()
+    (first, tests), *others = by_column.items()
     for column, more in others:
         if isinstance(tests, list) and isinstance(more, list):
             tests = [*tests, *more]
@@ -2064,11 +2069,11 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
             tests = {**tests, **{key: [*tests[key], *more[key]] for key in ("inputs", "outputs")}}
         else:
             raise BadRow(column, f"tests in another form than {first}", "tests in one form", f"--drop {column}")
-    return [*found], tests
+    return [*by_column], tests
 
 
 def read_tests(value, name: str, row: dict):
-    """Tests of any published form; those of a function become calls of it."""
+    """Read tests of any published form; tests of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
@@ -2084,7 +2089,7 @@ def read_tests(value, name: str, row: dict):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
-        for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
+        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
             if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
                 output = value.get(f"out{key[2:]}")
                 pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
@@ -2094,7 +2099,7 @@ def read_tests(value, name: str, row: dict):
 
 
 def as_tests(value, name: str):
-    """Tests in a form that scripts/sandbox.py takes. An empty set would pass any program."""
+    """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
     if isinstance(value, dict) and {"input", "output"} <= set(value):
         others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
         several = {**others, "inputs": value["input"], "outputs": value["output"]}
@@ -2120,7 +2125,7 @@ def check_language(value: dict, name: str) -> None:
 
 
 def function_of(row: dict) -> str | None:
-    """The name of the function under test, as the columns of a row give it."""
+    """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
     about = row.get("metadata")
     if isinstance(about, str) and about.lstrip().startswith("{"):
         about = decoded(about, "metadata")
@@ -2131,11 +2136,11 @@ def function_of(row: dict) -> str | None:
 
 
 def as_call(case: dict, name: str, function: str | None) -> dict | None:
-    """The call that a case with input and output asks for; None where the input is text on stdin."""
-    given, own = case["input"], function_of(case)
-    function, named = own or function, isinstance(given, str) and NAMED.match(given) is not None
-    asked = own or case.get("testtype") == "functional" or case.get("type") == "function_call"
-    if not (asked or named or (function and isinstance(given, list | dict))):
+    """A case with input and output as a call; None if its input is text on stdin. `function`: the row's."""
+    given, case_function = case["input"], function_of(case)
+    function, named = case_function or function, isinstance(given, str) and NAMED.match(given) is not None
+    is_call = case_function or case.get("testtype") == "functional" or case.get("type") == "function_call"
+    if not (is_call or named or (function and isinstance(given, list | dict))):
         return None
     if named:
         raise BadRow(name, f"named arguments, {shown(given)}", "JSON values, one per line, or tests in Python")
@@ -2153,16 +2158,16 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
 
 
 def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
-    """A note where text on stdin may be meant for a function; BadRow where it calls one that the row names.
+    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
 
-    It names one in a column, `function`, or in the prompt: `add`, add(…), def add, "a function add"; by the bare word
-    add where each of several tests is a call.
+    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
+    bare word add counts only if each of several tests is a call.
     """
     tests = tests if isinstance(tests, list) else []
     cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
     given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
     called = [called_in(text) for text in given]
-    for text in filter(None, given):  # an example in the prompt names nothing
+    for text in filter(None, given):  # examples in the prompt do not count
         asked = asked.replace(text.strip(), "")
     for text, word in zip(given, called, strict=True):
         in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
@@ -2175,16 +2180,16 @@ def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[s
 
 
 def called_in(text: str) -> str | None:
-    """The function that a text calls and does nothing else; None where it is no such call."""
+    """The function that a text consists of a call to, or None."""
     tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
     value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
     return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
-    """Calls, those with lists of arguments as APPS has them: a result may be in a list of one there."""
-    one = {call["function"] for call in calls} == {calls[0]["function"]}
-    if not one or not all(isinstance(case["input"], list) for case in cases):
+    """Calls of one function with argument lists in APPS's form, where a result may be in a list of one; other calls."""
+    is_one = {call["function"] for call in calls} == {calls[0]["function"]}
+    if not is_one or not all(isinstance(case["input"], list) for case in cases):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
@@ -2192,15 +2197,15 @@ def paired(calls: list[dict], cases: list[dict]):
 
 @functools.lru_cache(32)
 def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, which is never run; None where it is none."""
+    """The syntax tree of Python source, or None if it does not parse."""
     with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # invalid escapes are the data's own matter
+        warnings.simplefilter("ignore")  # about invalid escapes
         return ast.parse(source)
     return None
 
 
 def check_runnable(row: dict, name: str) -> None:
-    """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
+    """Raise BadRow for tests that cannot tell programs apart, as no program passes, or none fails."""
     tests, entry_point = row["tests"], row.get("entry_point") or None
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
@@ -2211,31 +2216,31 @@ def check_runnable(row: dict, name: str) -> None:
     if len(sources) == len(tests):
         return check_asserts(sources, name, entry_point, row)
     if sources:
-        odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(sources[0])}", "tests in one form")
+        other = next(test for test in tests if not isinstance(test, str))
+        raise BadRow(name, f"{shown(other)} beside Python source {shown(sources[0])}", "tests in one form")
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
 
 
 def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
+    """Raise BadRow unless inputs are text for a script, or lists of arguments for the function `fn_name`."""
     function, inputs = tests.get("fn_name"), tests["inputs"]
     if not function and entry_point and not all(isinstance(item, str) for item in inputs):
         got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
         raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
     if function and (not isinstance(function, str) or not function.isidentifier()):
         raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    odd = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if odd is not None:
-        raise BadRow(f"{name}.inputs[{odd}]", shown(inputs[odd]), f"a list of the arguments of {function}")
+    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
+    if wrong is not None:
+        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
-    """Raise BadRow unless a test is text for a script and what it prints, or says which function to call, and how."""
+    """Raise BadRow unless a test is a script's input and output, or says which function to call with what."""
     if isinstance(test, list) and len(test) == 2:
         test = {"args": test[0] if isinstance(test[0], list) else [test[0]], "expected": test[1]}
-        entry_point = entry_point or "solution"  # as the rewards of this bundle call it
+        entry_point = entry_point or "solution"  # this bundle's rewards call that
     if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
         raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
     if ("expected" in test) == on_stdin:
@@ -2256,7 +2261,7 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
-    """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
+    """Raise BadRow unless Python tests run an assertion, and the function under test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
@@ -2273,9 +2278,9 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
         raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
     given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
+    prompt_text = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     used = any(node.id == "candidate" and node in live for node in words)
-    if used and not unnamed and "candidate" not in given and "candidate" not in said:
+    if used and not unnamed and "candidate" not in given and "candidate" not in prompt_text:
         unnamed = "tests of `candidate`"
     if entry_point is None and unnamed:
         raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
@@ -2290,8 +2295,8 @@ def is_counted(node: ast.AST) -> bool:
         return bool(node.bases)
     function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
-    own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-    return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
+    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
 
 
 def gold_of(text: str) -> str | None:
@@ -2301,22 +2306,22 @@ def gold_of(text: str) -> str | None:
     '1003'
     """
     text = text.rpartition("</think>")[2]
-    found, inner = None, text
+    answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
-            inner = found = (stated_gold(mark[1]) or mark[1]).strip("* ")
+            inner = answer = (stated_gold(mark[1]) or mark[1]).strip("* ")
         else:
             boxes = boxes_in(inner)
-            if boxes is None:  # one is cut off; an answer is lost only where it is the last
+            if boxes is None:  # a box is cut off, which matters only if it is the last
                 boxes = boxes_in(inner[max(inner.rfind("\\boxed"), 0) :])
             inner = boxes[-1] if boxes else None
-            found = found if inner is None else inner.strip()
-    found = stated_gold(text) if found is None else found
-    return found.replace(",", "").replace("$", "") if found and MONEY.fullmatch(found) else found
+            answer = answer if inner is None else inner.strip()
+    answer = stated_gold(text) if answer is None else answer
+    return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 
 def as_answer(value, name: str) -> str | list[str]:
-    """An answer as text, or a list of accepted ones; a number or truth value is written as JSON writes it."""
+    """An answer as text, or a list of accepted answers; numbers and truth values are written as in JSON."""
     if isinstance(value, dict):
         accepted = accepted_answers(value)
         if accepted is None:
@@ -2344,9 +2349,9 @@ def as_answer(value, name: str) -> str | list[str]:
 
 
 def accepted_answers(value: dict):
-    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others.
+    """The accepted answers in TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for other objects.
 
-    DROP's several spans are parts of one answer, so that only a single one is read.
+    DROP's spans are read only if there is one, as several are parts of one answer.
     """
     if "value" in value and isinstance(value.get("aliases"), list):
         return [value["value"], *value["aliases"]]
@@ -2360,9 +2365,9 @@ def accepted_answers(value: dict):
 
 
 def ground_truth(value, name: str, row: dict) -> dict:
-    """The fields of a ground truth: tests, an answer, or accepted answers; an object of another kind stays one.
+    """Fields for a ground truth: `tests`, or `answer` with one or several answers; other objects stay `ground_truth`.
 
-    JSON text is decoded where it holds tests or texts; a list of numbers may be mathematics and stays text.
+    JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
     whole, text = value, isinstance(value, str)
     if text and value.lstrip()[:1] in ("[", "{"):
@@ -2393,7 +2398,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
 
 LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
-RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # columns beside those of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
@@ -2408,13 +2413,13 @@ class Choices:
 
     columns: tuple[str, ...]
     texts: list[str]
-    labels: list[str] = field(default_factory=list)  # as the row names the choices
-    right: int | None = None  # where the columns themselves say it
-    first: int | None = None  # what numbers count from in published data of this form; None: unknown
+    labels: list[str] = field(default_factory=list)  # the row's names of the choices
+    right: int | None = None  # index of the right choice, if the columns themselves say it
+    first: int | None = None  # number of the first choice in published data of this form; None: unknown
 
 
 def choices_of(row: dict) -> Choices | None:
-    """The choices of a row; None where no column looks like it, BadRow where they have no known form."""
+    """The choices of a row; None if no column looks like choices, BadRow if they have no known form."""
     columns = choice_columns(row)
     if not columns:
         return None
@@ -2432,19 +2437,19 @@ def choices_of(row: dict) -> Choices | None:
 
 
 def from_columns(row: dict, columns: tuple[str, ...]) -> Choices | None:
-    """Choices that have a column each: a letter is a label; a number counts as the columns do."""
+    """Choices with a column each, named by a letter (a label) or a number (from which numbers count)."""
     if any(not isinstance(row[name], SCALAR) for name in columns):
         return None
     marks = [LABEL_END.search(name)[1] for name in columns]
     texts, stem = [str(row[name]).strip() for name in columns], columns[0][: -len(marks[0])].lower()
-    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, whatever the columns' names
+    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, though their columns count from 1
         from_zero = stem in ("sol", "choice") and row.get("label") is not None
         return Choices(columns, texts, first=0 if from_zero else int(marks[0]))
     return Choices(columns, texts, [mark.upper() for mark in marks], first={"op": 0, "answer": 1}.get(stem))
 
 
 def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
-    """The right answer and wrong ones, in an order that depends on nothing but their texts."""
+    """The right answer and the wrong ones, shuffled by a seed made of their texts."""
     right = next((name for name in RIGHT_KEYS if isinstance(row.get(name), SCALAR)), None)
     wrong = row[columns[0]] if isinstance(row[columns[0]], list) else [row[name] for name in columns]
     texts = [row.get(right), *wrong]
@@ -2456,7 +2461,7 @@ def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
 
 
 def from_value(name: str, value) -> Choices | None:
-    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or such as text."""
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or one of these as text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
@@ -2490,9 +2495,9 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
-    """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
+    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear.
 
-    `first` is what numbers count from in this file; in the columns `as_texts` they are texts of choices.
+    `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -2511,7 +2516,7 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
         if number is not None and start is None:
             got = f"{number}; no row shows whether numbers count from 0 or from 1"
             raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-        if number is not None and len(same) == 1:  # a number that is a choice's text, if another column agrees
+        if number is not None and len(same) == 1:  # the number is a choice's text, and another column says so too
             if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
                 return name, same[0], False
         place = number - start if number is not None else -1
@@ -2533,7 +2538,7 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
 
 
 def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
-    """The columns that name another choice than the one taken: its label, letter or text, or another number."""
+    """Columns that contradict the choice taken, by a label, letter, text or number."""
     number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
     others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
     texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
@@ -2544,7 +2549,7 @@ def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: f
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
-    """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
+    """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
     names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
     values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
@@ -2552,13 +2557,13 @@ def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
 
 
 def places_of(word: str, texts: list[str]) -> list[int]:
-    """Where a text stands in a list; in another case where it does not stand there as it is."""
+    """Indices of a text in a list; case is ignored if there is no exact match."""
     exact = [place for place, text in enumerate(texts) if text == word]
     return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
 
 
 def named_place(value, choices: Choices) -> int | None:
-    """The place of the choice that a value names by its label, text or letter; numbers aside."""
+    """Index of the choice that a value names by label, text or letter, not by number; None without one."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels
@@ -2579,14 +2584,14 @@ def is_letters(labels: list[str]) -> bool:
 
 
 def as_number(value, choices: Choices) -> int | None:
-    """The number of a choice that a cell holds; None where choices have numbers as labels."""
+    """The number of a choice in a cell; None if it holds none, or if labels are not letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
 
 
 def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
-    """(column, what numbers of choices count from in it: 0 or 1, None where they are texts) as a row shows it."""
+    """(Column, number of the first choice, 0 or 1; None if its numbers are choices' texts) for columns that show it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = picks_of(row, choices) if choices and choices.right is None else []
@@ -2601,7 +2606,7 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
 
 
 def with_choices(question: str, texts: list[str]) -> str:
-    """The question and its choices, each with its letter; a question that has them already, as it is."""
+    """The question followed by its choices with letters, unless it has them already."""
     marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in zip(LETTERS, texts, strict=False)]
     bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
     lettered = list(zip(LETTERS, bare, strict=False))
@@ -2625,53 +2630,53 @@ READERS = {
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What the rows of a file have in common, beyond their form."""
+    """What the rows of a file share, beyond their form."""
 
-    mapped: frozenset[str] = frozenset()  # the fields that --map names
-    sources: frozenset[str] = frozenset()  # the columns that it takes them from
-    first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
-    number_texts: frozenset[str] = frozenset()  # the columns where they are texts of choices instead
+    mapped: frozenset[str] = frozenset()  # fields that --map fills
+    sources: frozenset[str] = frozenset()  # columns that it fills them from
+    first_number: int | None = None  # number of the first choice: 0, 1, or None if no row shows it
+    number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
 
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # said where half of the rows are so
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 class Shape:
-    """One row on its way to the schema: `take` fetches a field and marks it as used; what is not used stays."""
+    """A row on its way to the schema, `out`: `take` fetches a field and marks it as used; unused fields are kept."""
 
     def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
-        self.choices = None  # those that the prompt has got
-        self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: list[str] | None = None  # columns beside the prompt of a row without answer, tests and completion
+        self.choices = None  # the choices that were added to the prompt
+        self.unread: list[str] = []  # columns that look like parts of the question but are not in the prompt
+        self.untaken: list[str] | None = None  # if nothing can be graded: the other columns, which may hold answers
         self.notes: list[str] = []
-        self.is_ours = False  # written here before: what stands beside the prompt has been decided on
-        self.tests_name = "tests"  # the column they came from
+        self.is_ours = False  # this script wrote the row: its columns need no advice
+        self.tests_name = "tests"  # the column that the tests came from
 
     def name(self, names: Iterable[str]) -> str | None:
-        """The first of these fields that the row has and that is not used yet."""
+        """The first of these fields that the row has and that is unused, or None."""
         return next((name for name in names if self.row.get(name) is not None and name not in self.used), None)
 
     def take(self, names: Iterable[str], what: str):
-        """(name, value) of the first of these fields; BadRow where there is none."""
+        """(Name, value) of the first of these fields, now used; BadRow, which says `what` was expected, if none is."""
         names = tuple(names)
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
-            has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
+            present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             inner = any(isinstance(item, dict | list) for item in self.row.values())
             advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
-            raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
+            raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: passages precede, Alpaca's input and choices follow.
+        """Fill in the prompt, with passages before it, and Alpaca's input and choices after it.
 
-        Where --map names the prompt, only passages that it names too go before it.
+        If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
         name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
@@ -2696,14 +2701,14 @@ class Shape:
                 self.out["choices"] = self.choices.texts
 
     def set_prompt(self, value, name: str) -> None:
-        """Fill in the messages of the prompt; a column `system` goes before those without a system message."""
+        """Fill in the prompt's messages; a column `system` precedes them unless they have a system message."""
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
         if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
             self.used.add(system)
 
     def add_passages(self, all_columns: bool) -> None:
-        """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
+        """Put passages before the last message: of all columns that may hold one, or only of those that --map fills."""
         message, mapped = self.out["prompt"][-1], self.facts.mapped
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
@@ -2716,7 +2721,7 @@ class Shape:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
     def answer(self, name: str) -> None:
-        """Fill in the final answer of a worked solution, and keep the whole as `solution`; a bare answer stays."""
+        """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
         gold = gold_of(text)
@@ -2734,7 +2739,7 @@ class Shape:
             self.out["answer_text" if taken else "solution"] = text
 
     def gold(self, name: str) -> None:
-        """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
+        """Fill in a ground truth: an answer, accepted answers, or tests; other objects stay as they are."""
         value = self.row[name]
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
@@ -2749,7 +2754,7 @@ class Shape:
             self.used.add(name)
 
     def finish(self) -> dict:
-        """The normalised row: known fields first, then every field that was not used; null means absent."""
+        """Complete and check `out`: known fields first, then all unused ones that are not null."""
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
             self.notes.append("prompts have a Markdown image, which a text model cannot see")
@@ -2764,7 +2769,7 @@ class Shape:
             self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
-        for name in READERS:  # these names mean the same in rows of any kind
+        for name in READERS:  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
                 self.used.add(name)
@@ -2800,13 +2805,13 @@ class Shape:
 
 
 def prompt_names(row: dict) -> list[str]:
-    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
     several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
     return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python that imports and defines helpers, but not the function to write."""
+    """Whether a text is Python with imports and helpers, but without the function to write."""
     if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
     tree = parsed(text)
@@ -2815,13 +2820,13 @@ def is_preamble(text, entry_point) -> bool:
 
 
 def as_prompts(shape: Shape) -> None:
-    """A prompt, and an answer if there is one."""
+    """A prompt, and what else `finish` finds."""
     check_alone(shape)
     shape.prompt()
 
 
 def check_alone(shape: Shape) -> None:
-    """Raise BadRow for a message of a conversation in other rows, and for responses to compare."""
+    """Raise BadRow for a single message of a conversation, and for responses to compare."""
     advice, pairs = "a file in that form, or --drop for these columns", {}
     row = {name: value for name, value in shape.row.items() if name not in shape.used}
     if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
@@ -2843,7 +2848,7 @@ def check_alone(shape: Shape) -> None:
 
 
 def as_math(shape: Shape) -> None:
-    """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
+    """A problem and its final answer, bare or in a worked solution; a short answer is preferred to a long text."""
     shape.prompt()
     row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
     if not names:
@@ -2861,13 +2866,13 @@ def as_math(shape: Shape) -> None:
 
 
 def is_short(value) -> bool:
-    """Whether a value may be an answer without its explanation."""
+    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
     text = value.strip() if isinstance(value, str) else ""
     return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
-    """A question, its choices, which become part of the prompt, and the letter of the right one."""
+    """A question with its choices, which go into the prompt, and the letter of the right one."""
     shape.prompt()
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
@@ -2888,7 +2893,7 @@ def pick_letter(shape: Shape) -> None:
 
 
 def as_worked(shape: Shape) -> None:
-    """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
+    """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
     as_math(shape)
     name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
     text = as_answer(shape.row[name], name)
@@ -2897,7 +2902,7 @@ def as_worked(shape: Shape) -> None:
 
 
 def as_code(shape: Shape) -> None:
-    """A task and its tests: HumanEval, MBPP, APPS and alike."""
+    """A task and its tests, as in HumanEval, MBPP and APPS."""
     shape.prompt()
     row = shape.row
     check_language(row, "tests")
@@ -2937,9 +2942,9 @@ def as_response(shape: Shape) -> None:
 
 
 def as_conversation(shape: Shape) -> None:
-    """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
+    """A conversation: a last assistant turn is the completion, what precedes it the prompt."""
     name, value = shape.take(CHAT_KEYS, "messages")
-    shape.used.add("prompt")  # the first turn, where both are there
+    shape.used.add("prompt")  # if it is there too, it repeats the first turn
     messages = read_messages(without_placeholder(value), name)
     check_order(messages, name)
     reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
@@ -2950,11 +2955,11 @@ def as_conversation(shape: Shape) -> None:
         return
     check_alone(shape)
     if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
-        shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
+        shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
 
 
 def as_preferences(shape: Shape) -> None:
-    """A better and a worse completion, with the prompt beside them or at their common beginning."""
+    """A better and a worse completion, with the prompt in a column or as their common beginning."""
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
@@ -2976,7 +2981,7 @@ def as_preferences(shape: Shape) -> None:
 
 
 def split_prompt(chosen, rejected) -> tuple:
-    """(prompt, chosen, rejected) of two dialogues that begin alike, as messages or in the text form of HH-RLHF."""
+    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
     if isinstance(chosen, str) and isinstance(rejected, str):
         texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
         if not chosen or not rejected:
@@ -2994,7 +2999,7 @@ def split_prompt(chosen, rejected) -> tuple:
 
 
 def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
-    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's are, or that the prompt holds."""
+    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
     kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
     wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
     for name in kto or wrong:
@@ -3009,14 +3014,14 @@ def check_completion(row: dict, asked: str, completion: str | list[dict]) -> Non
 
 
 def as_ours(shape: Shape) -> None:
-    """A row that this script wrote: checked, and otherwise as it is."""
+    """A row that this script wrote: checked, otherwise unchanged."""
     shape.is_ours = True
     shape.out["prompt"] = as_prompt(shape.row["prompt"], "prompt")
     shape.used.add("prompt")
 
 
 def as_verl(shape: Shape) -> None:
-    """A row of verl's five columns, which stay as they are, for --for verl; its ground truth is the answer or tests."""
+    """A row of verl's five columns, kept for --for verl; its ground truth becomes the answer or tests."""
     row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
     gold = model.get("ground_truth") if isinstance(model, dict) else None
     out["prompt"] = as_prompt(row["prompt"], "prompt")
@@ -3041,7 +3046,7 @@ FORMS = {
     **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
     **{"code": as_code, "ours": as_ours, "verl": as_verl},
 }
-# columns of a row that is one message, as OpenAssistant's are
+# columns of a row that is a single message, as in OpenAssistant
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
@@ -3051,14 +3056,14 @@ TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)"
 
 
 def names_value(value) -> bool:
-    """Whether a `solution` is the answer alone, as in TRL's data for rewards: a number, a formula or a word."""
+    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
     if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
         return False
     return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
 
 
 def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, or began to."""
+    """Whether a text is a worked solution that marks its final answer, even if cut off."""
     return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
 
 
@@ -3066,7 +3071,7 @@ def marks_answer(value) -> bool:
 
 
 def form_of(row: dict) -> str | None:
-    """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
+    """A row's form by its fields: a kind, `ours`, `verl`, or None."""
     names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
@@ -3085,7 +3090,7 @@ def form_of(row: dict) -> str | None:
 
 
 def is_countdown(row: dict) -> bool:
-    """Whether `target` is a number that an expression of `nums` or `numbers` is to reach: the prompt names it."""
+    """Whether `target` belongs to the Countdown task: an expression of `nums`, or of `numbers`, must reach it."""
     if row.get("nums") is not None:
         return True
     asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
@@ -3098,7 +3103,7 @@ def present(row: dict) -> tuple[str, ...]:
 
 
 def repeats_prompt(row: dict) -> bool:
-    """Whether the prompt is but the first user turn of a conversation beside it."""
+    """Whether the prompt only repeats the first user turn of a conversation in another column."""
     name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
     turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
     first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
@@ -3108,7 +3113,7 @@ def repeats_prompt(row: dict) -> bool:
 
 @functools.lru_cache(4096)
 def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
-    """The form that goes with these names; the most special one first."""
+    """The first form that fits these names, from the most special to the most general."""
     has = set(names)
     if prompt_is_chat and {"prompt", "source", "id"} <= has:
         return "ours"
@@ -3123,7 +3128,7 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "conversations"
     if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
-    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
+    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
@@ -3135,7 +3140,7 @@ def kind_of(row: dict) -> str:
 
 
 def normalise(row: dict, kind: str = "auto") -> dict:
-    """Return a raw row in the schema, or raise BadRow; the row itself is not changed."""
+    """Return a raw row converted to the schema, or raise BadRow; the row itself is not changed."""
     check_kind(kind)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
@@ -3144,7 +3149,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
 
 
 def known_names(row: dict) -> dict:
-    """A row with its columns as this script writes them: `Question` is `question`; OpenBookQA's object is opened."""
+    """A row with known column names, such as `question` for `Question`; OpenBookQA's question object is unpacked."""
     question = row.get("question")
     if isinstance(question, dict) and isinstance(question.get("stem"), str):
         row = {**{name: value for name, value in row.items() if name != "question"}, **question}
@@ -3155,7 +3160,7 @@ def known_names(row: dict) -> dict:
 
 @functools.lru_cache(4096)
 def new_names(names: tuple[str, ...]) -> dict[str, str]:
-    """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
+    """{name: known name that differs in case, blanks or dashes only}; {} for rows of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
     known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
@@ -3165,10 +3170,10 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
-    """A plain row of a known form in the schema: `out` of what is returned."""
+    """Convert a row of a known form; `out` of the result is the row in the schema."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
-        named = form_of_fields(present(row), True)
-        form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
+        by_fields = form_of_fields(present(row), True)
+        form = by_fields if by_fields in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
     shape = Shape(dict(row), facts)
     FORMS[form](shape)
     shape.finish()
@@ -3182,19 +3187,19 @@ def check_kind(kind: str) -> None:
 
 # ----------------------------------------------------------------------- writing (src/programs/data_loader/writing.py)
 
-# names that TRL's trainers give to reward functions themselves
+# arguments that TRL itself passes to reward functions
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # what verl reads beside its five columns
+VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # columns that verl reads beside its five
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines cuts there
+LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines would split there
 MESSAGE_FIELDS = ("prompt", "completion", "chosen", "rejected")
 VERL_OBJECTS = ("reward_model", "tools_kwargs", "interaction_kwargs")  # never JSON text
-LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
+LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects here may differ in keys, as readers take null for absent
 
 
 def trl_row(row: dict) -> dict:
-    """A row as TRL's trainers read it: completions are messages, as the prompt is."""
+    """A row as TRL's trainers read it, with completions as messages, like the prompt."""
     clash = [name for name in TRL_ARGUMENTS if name in row]
     advice = f"try --map old_{clash[0]}={clash[0]}" if clash else ""
     need(not clash, f"got the column {clash[:1]}, a name that TRL itself passes to rewards; expected another; {advice}")
@@ -3203,9 +3208,9 @@ def trl_row(row: dict) -> dict:
 
 
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
-    """A row as verl's RLHFDataset reads it; extra_info takes whatever verl has no column for, the row's own source too.
+    """A row as verl's RLHFDataset reads it, with all that verl has no column for in extra_info.
 
-    A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
+    A row with `extra_info` or `reward_model` is in verl's form already and keeps its keys in place.
     """
     kind = kind_of(row)
     head = {"data_source": data_source or row.get("source") or "data", "prompt": row["prompt"]}
@@ -3220,7 +3225,7 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
-    """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
+    """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -3230,8 +3235,8 @@ def own_verl_columns(row: dict, index: int, split: str) -> dict:
         extra = {"index": index, "split": split, **(extra or {})}
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
     left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS} - {"ability"}
-    own = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
-    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **own}
+    others = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
+    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **others}
 
 
 def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
@@ -3239,8 +3244,8 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 
     Args:
         target: "ours", "trl" or "verl"; load_rows reads each of them back.
-        split: what verl's extra_info.split says.
-        data_source: verl's data_source of all rows; "" is each row's source.
+        split: verl's extra_info.split.
+        data_source: verl's data_source of all rows; "" takes each row's source.
 
     Raises:
         UserError: the path, the target or a column cannot be used.
@@ -3253,7 +3258,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 
 
 def check_out(path: Path, target: str) -> None:
-    """Raise UserError unless something can be written there."""
+    """Raise UserError unless the target is known and the path can be written to."""
     need(target in TARGETS, f"got the target {target!r}; expected one of {', '.join(TARGETS)}")
     need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name ending in .jsonl or .parquet")
     need(path.parent.is_dir(), f"got the output {path}; expected a folder that exists; try mkdir -p {path.parent}")
@@ -3261,7 +3266,7 @@ def check_out(path: Path, target: str) -> None:
 
 
 def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str, data_source: str) -> int:
-    """Write the rows to a file in the shape of the target; returns how many of verl's have no ground truth."""
+    """Write rows to a file in the target's form; returns how many of verl's rows have no ground truth."""
     if target == "verl":
         rows = [verl_row(row, index, split, data_source) for index, row in enumerate(rows)]
     elif target == "trl":
@@ -3277,7 +3282,7 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
 
 
 def warn_of_lacking(rows: list[dict]) -> int:
-    """Say how many of verl's rows have no ground truth; returns that number."""
+    """Warn about verl's rows without ground truth; returns their number."""
     models = [row.get("reward_model") or {} for row in rows]
     count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
     if count:
@@ -3287,7 +3292,7 @@ def warn_of_lacking(rows: list[dict]) -> int:
 
 
 def warn_of_dates(rows: list[dict]) -> None:
-    """Say which text columns hold nothing but dates: pyarrow's JSON reader turns those into datetimes."""
+    """Warn about text columns that hold only dates, which pyarrow's JSON reader turns into datetimes."""
     texts: dict[str, list[str]] = {}
     for row in rows:
         inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
@@ -3299,10 +3304,10 @@ def warn_of_dates(rows: list[dict]) -> None:
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:
-    """Write rows as parquet, verl's `extra_info` as an object of columns.
+    """Write rows as parquet, with verl's `extra_info` as an object of columns.
 
-    A column of `extra_info` whose values parquet would change (objects of different keys, numbers beside text) is JSON
-    text, and is named in `json_columns`, where rewards look. UserError where another column would change.
+    If parquet would change a column of `extra_info` (objects with different keys, numbers beside text), it becomes JSON
+    text and is listed in `json_columns`, where rewards look. UserError if another column would change.
     """
     import pyarrow
     import pyarrow.parquet
@@ -3327,13 +3332,13 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
 
 
 def columns_of(rows: list[dict]) -> dict:
-    """{name: pyarrow's array of a column, or None where parquet would change its values}."""
+    """{column: pyarrow array, or None if parquet would change its values}."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
 
 
 def parquet_column(name: str, values: list):
-    """pyarrow's array of a column; None where parquet would change its values."""
+    """The pyarrow array of a column; None if parquet would change its values."""
     import pyarrow
 
     try:
@@ -3348,7 +3353,7 @@ def parquet_column(name: str, values: list):
 
 
 def bare(value):
-    """A value as parquet gives it back, without the keys that only other rows have."""
+    """A value without null keys, which parquet adds for keys of other rows."""
     if isinstance(value, dict):
         return {key: bare(item) for key, item in value.items() if item is not None}
     return [bare(item) for item in value] if isinstance(value, list) else value
@@ -3356,7 +3361,7 @@ def bare(value):
 
 @contextlib.contextmanager
 def new_file(path: Path):
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    """A temporary file beside `path` that replaces it if the block succeeds and is deleted if not."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -3366,7 +3371,7 @@ def new_file(path: Path):
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:
-    """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
+    """(Name, rows) of --split NAME=N or NAME=SHARE; the name may be left out and is then eval."""
     name, _, size = text.rpartition("=") if "=" in text else ("eval", "", text)
     try:
         number = int(size) if size.isdigit() else round(float(size) * count)
@@ -3379,7 +3384,7 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts (`asked_words`) at random: `size` of them, or fewer to keep prompts whole."""
+    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
     groups: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
@@ -3388,7 +3393,7 @@ def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
     generator, owned = random.Random(seed), [*groups.values()]
     picked = generator.sample(range(len(owned)), min(size, len(owned)))
     rest = [*{*range(len(owned))}.difference(picked)]
-    generator.shuffle(rest)  # where those picked have too many rows each
+    generator.shuffle(rest)  # used if the picked prompts have too many rows
     chosen: set[int] = set()
     for group in [*picked, *rest]:
         if len(chosen) + len(owned[group]) <= size:
@@ -3409,13 +3414,13 @@ def expand(sources) -> list[str]:
         path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
-            inside = [x for x, seen in zip(inside, visible, strict=True) if seen and format_of(x) and Path(x).is_file()]
+            inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
+            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        there = source == "-" or path.exists() or (is_hub_id(source) and not known)
-        need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
+        need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
         need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
         files.append(source)
@@ -3424,13 +3429,13 @@ def expand(sources) -> list[str]:
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file's name tells, `.gz` aside."""
+    """The format that a file's ending names, `.gz` aside, or None."""
     path = Path(name.lower())
     return FILE_FORMS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
 
 
 def distinct_names(files: list[str]) -> dict[str, str]:
-    """What rows of each input have as `source`, unless they say it themselves: its stem, or its path."""
+    """{input: default `source` of its rows}: its stem, or its path if several inputs have that stem."""
     names = {}
     for file in files:
         path = Path(file)
@@ -3462,13 +3467,13 @@ class Settings:
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
         try:
             if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
-                self.encoding = None  # a byte order mark is taken off
+                self.encoding = None  # the default, which drops a byte order mark
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
 
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of one input; an empty cell of a table is absent."""
+    """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
     if source != "-" and not Path(source).exists():
         yield from enumerate(hub_rows(source), start=1)
         return
@@ -3480,7 +3485,7 @@ def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | Ro
 
 
 def at_path(row: dict, source: str, raw: dict[str, str]):
-    """The value of a column, or at a dotted path in one; None where there is none. `raw`: {known name: own name}."""
+    """The value of a column or at a dotted path inside it, or None. `raw`: {known name: the row's own name}."""
     head, *path = [source] if source in row or source in raw else source.split(".")
     value = row
     for key in [raw.get(head, head), *path]:
@@ -3492,16 +3497,16 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
-    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    """A row after --drop and --map, with known column names, and messages decoded from JSON text."""
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # users see known names in messages
     mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
     mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
-        near = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
+        hint = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
         got, expected = f"the columns {', '.join(row)[:200]}", f"the column {mapping[name]!r} of --map"
-        raise BadRow(name, got, expected, f"--map {name}=COLUMN{near}")
+        raise BadRow(name, got, expected, f"--map {name}=COLUMN{hint}")
     for source in mapping.values():
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in mapping.values()]
@@ -3511,9 +3516,9 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Iterates over the good rows of all inputs, normalised, in order; what it leaves out it counts and reports.
+    """Iterates over the good rows of all inputs, converted, in order; counts the others.
 
-    `counts` adds up at any time: read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
@@ -3521,8 +3526,8 @@ class RowReader:
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
-        self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
-        self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
+        self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
+        self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
     def kind(self) -> str:
@@ -3578,20 +3583,20 @@ class RowReader:
                 row["prompt"] = [{"role": "system", "content": settings.system_prompt}, *row["prompt"]]
         return row
 
-    def agreed(self, form: str, own: str | None, row: dict) -> str:
-        """The form by which a row of an input of this form is read; BadRow where it is quite another one."""
-        if own in ("ours", "verl"):
-            return own
-        if own is None:  # the conversion says what is missing
+    def agreed(self, form: str, row_form: str | None, row: dict) -> str:
+        """The form to read a row by, from the forms of its file and of its fields; BadRow if these contradict."""
+        if row_form in ("ours", "verl"):
+            return row_form
+        if row_form is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
-        only_asks = own == "prompts" and form not in ("ours", "verl")
-        if own == form or only_asks or (own == "math" and form in ("prompts", "worked")):
-            return form  # a row that only asks lacks what this form needs, and the conversion says what
-        got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
+        only_asks = row_form == "prompts" and form not in ("ours", "verl")
+        if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
+            return form  # if the row lacks what the form needs, the conversion says what
+        got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
         raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
-        """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
+        """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
@@ -3611,7 +3616,7 @@ class RowReader:
         start = min((start for name, start in numbers if name not in texts), default=None)
         self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
-        if form == "auto":  # of equals the one with answers
+        if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
             names = ", ".join(fields.get(form, [])[:8])
             why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
@@ -3623,14 +3628,14 @@ class RowReader:
         return "worked" if worked else form, itertools.chain(head, records)
 
     def no_rows(self, rejected: list[dict] = ()) -> UserError:
-        """The error of inputs without a usable row; of those that were rejected it shows the first."""
+        """The error for inputs without a usable row, with the first rejected one."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
         return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
-        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
+        """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
@@ -3647,7 +3652,7 @@ class RowReader:
 
 
 def writable(record):
-    """A record for the file of rejected rows: as it is where JSON can hold it, else as text."""
+    """A record for the file of rejected rows: unchanged if JSON can hold it, else as text."""
     try:
         json.dumps(record, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -3656,13 +3661,13 @@ def writable(record):
 
 
 def digest(value) -> bytes:
-    """16 bytes that stand for a JSON value."""
+    """A hash of a JSON value, 16 bytes."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
 @dataclass
 class Loaded:
-    """What load_rows returns: rows of the schema, what they were taken for and why, and what was left out."""
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
 
     rows: list[dict]
     kind: str
@@ -3676,14 +3681,14 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
-        kind: one of KINDS, or "auto": what most of the first 100 rows are, decided for each file.
-        mapping: field of the schema -> column that holds it; the column may be a dotted path.
+        kind: one of KINDS, or "auto": the kind of most of the first 100 rows of each file.
+        mapping: {field of the schema: column that holds it, or a dotted path}.
         system_prompt: put before prompts that have none.
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
         limit: stop after this many good rows.
         drop: columns to leave out.
         dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
-        encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
+        encoding: of all inputs (default: UTF-8, or UTF-16 with a byte order mark).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
@@ -3704,7 +3709,7 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
-    """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
+    """Token ids of a row's prompt with the generation prompt; the chat template also gets a column `tools`."""
     tools = row.get("tools") if isinstance(row.get("tools"), list) else None
     return encode_prompt(tokenizer, row["prompt"], tools=tools)
 
@@ -3732,9 +3737,9 @@ class Collator:
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
+    The order depends only on the rows, the settings and the epoch, so that `state_dict()` after a batch and
     `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    that are longer than `longest`.
+    of more than `longest` tokens.
     """
 
     def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
@@ -3745,7 +3750,7 @@ class PromptLoader:
         self.left_out = len(rows) - len(self.rows)
         if self.left_out:
             say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-        # what the order of rows depends on: a position means nothing where it differs
+        # what the order of rows depends on; a saved position only fits if this is equal
         self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
         self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
@@ -3755,7 +3760,7 @@ class PromptLoader:
             random.Random(f"{self.seed} {self.epoch}").shuffle(order)
         while group := order[self.position : self.position + self.batch_size * self.world]:
             self.position += len(group)
-            end = len(group) - len(group) % self.world  # each process gets as many rows
+            end = len(group) - len(group) % self.world  # all processes get the same number of rows
             if indices := group[self.rank : end : self.world]:
                 yield self.collator([self.rows[index] for index in indices])
         self.epoch, self.position = self.epoch + 1, 0
@@ -3765,11 +3770,11 @@ class PromptLoader:
         return full + (rest >= self.world)
 
     def state_dict(self) -> dict:
-        """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
+        """The loader's position: epoch, rows consumed in it by all processes, and what the order depends on."""
         return {"epoch": self.epoch, "position": self.position, "order": self.order}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on where a loader with the same rows and settings stood."""
+        """Continue from the state of a loader with the same rows and settings."""
         fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
         wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
@@ -3798,11 +3803,11 @@ def create_dataloader(
         batch_size: prompts a batch and process; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        rank, world_size: this process and how many there are; each gets other rows of the same order.
+        rank, world_size: this process and the number of processes, which share the rows of one order.
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
-        UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
+        UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
     need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
@@ -3813,8 +3818,8 @@ def create_dataloader(
 def stream_dataset(kind: str, sources, **reading):
     """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
 
-    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; each of its workers, in each process of
-    torch.distributed, yields other rows. A bad row raises BadRows at once unless on_bad is "skip".
+    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
+    share the rows. A bad row raises BadRows at once unless on_bad is "skip".
     """
     import torch
 
@@ -3898,7 +3903,7 @@ def settings_of(args) -> Settings:
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
-        (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before --map"),
+        (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before it"),
     )
     for holds, got in rules:
         need(holds, f"got {got}")
@@ -3931,7 +3936,7 @@ def open_tokenizer(name: str):
 
 
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
-    """(path, split name, numbers of rows in their order) of each output; `asked` is what rows ask."""
+    """(Path, split name, row indices in order) of each output; `asked` has the words of each row's prompt."""
     order = list(range(len(rows)))
     if args.shuffle is not None:
         random.Random(args.shuffle).shuffle(order)
@@ -3949,7 +3954,7 @@ def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
     outputs, target = [], args.target
-    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
+    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may refill a dropped column
     asked = [asked_words(row["prompt"]) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
@@ -3968,13 +3973,13 @@ def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
 
 
 def percentiles(values: list[int]) -> dict[str, int]:
-    """p50, p95 and the largest of some lengths; each is a length that occurs."""
+    """p50, p95 and maximum of lengths, by nearest rank."""
     ordered, last = sorted(values), len(values) - 1
     return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
 
 
 def lengths_of(row: dict, tokenizer) -> dict[str, int]:
-    """The sizes of a row's prompt and of what follows it."""
+    """{name: size} of a row's prompt and completion."""
     sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
     if tokenizer:
         sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
@@ -3984,7 +3989,7 @@ def lengths_of(row: dict, tokenizer) -> dict[str, int]:
 
 
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
-    """What --inspect shows of good rows; `files` are the inputs that they stand in."""
+    """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
@@ -4008,7 +4013,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 
 
 def collapsed(rows: list[dict]) -> str:
-    """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+    """A warning if prompts are only a few texts while an unused column has many; else ""."""
     prompts = len({digest(row["prompt"]) for row in rows})
     counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
     name = max(counts, key=counts.get)

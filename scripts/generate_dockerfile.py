@@ -11,8 +11,8 @@
     verl      verl with vLLM, or with SGLang (--sglang), on the images that verl recommends
     nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
-The versions come from one table, each row with its date and source (--list prints it). A CUDA version without a row is
-refused. A .dockerignore is written beside the Dockerfile; existing files stay unchanged without --force.
+Versions come from one table with the date and source of each row (--list prints it). A CUDA version without a row is
+refused. A .dockerignore is written beside the Dockerfile; existing files are overwritten only with --force.
 
 In the image: pinned packages in layers ordered by how often they change, cache mounts, an ordinary user, a health check
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.
@@ -28,12 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         50-82  messages  Errors that a user can fix, each with its exit code, messages on stderr, and the form of …
+#         50-82  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         85-88  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        91-228  dialect   Names of settings: ours, the pages' and TRL's. A program accepts every name with the same …
-#       231-259  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       262-679  plan      Contents of an image: a row of the table of compatible versions, and further packages
-#       682-877  command   The files beside the Dockerfile, and the command line
+#        91-229  dialect   Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each name …
+#       232-261  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       264-680  plan      Plan an image: a row of the table of compatible versions, and further packages
+#       683-878  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -51,14 +51,14 @@ from pathlib import Path
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -70,7 +70,7 @@ def need(condition, message: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -78,7 +78,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -90,7 +90,7 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -124,7 +124,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -157,12 +157,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -171,7 +171,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -192,21 +192,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -214,14 +215,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -232,17 +233,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -594,25 +596,24 @@ class ImagePlan:
     style: str
     cuda: str
     torch: str
-    index: str  # torch's own, where PyPI's wheel is for another CUDA version; else empty
-    image: str  # tag that the image starts from
+    index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
+    image: str  # image to start from
     pins: dict[str, str]
     extras: dict[str, str]
     name: str
 
     @property
     def requirements(self) -> list[str]:
-        """Every pin that the image installs, as a resolver takes them."""
+        """All pins that the image installs, as NAME==VERSION."""
         pins = {"torch": self.torch, **self.pins, **self.extras}
         return [f"{name}=={version}" for name, version in pins.items()]
 
     def context(self, output: Path) -> Path:
-        """Folder that the build may copy from."""
+        """The folder that the build may copy from."""
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
     def dockerfile(self) -> str:
-        """Text of the Dockerfile."""
         text = DOCKERFILES[self.style]
         if not self.extras:
             text = re.sub(r"(?m)^# further packages\n(?:#.*\n)?(?:.*\\\n)*.*\n", "", text)
@@ -630,7 +631,7 @@ class ImagePlan:
 
 
 def quoted(pins: dict[str, str]) -> str:
-    """Pins on a line each, in double quotes, as a shell would else read `[` and `<`."""
+    """Pins, one per line, in double quotes, which hide `[` from the shell."""
     return " \\\n        ".join(f'"{name}=={version}"' for name, version in pins.items())
 
 
@@ -640,7 +641,7 @@ def plain_name(name: str) -> str:
 
 
 def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """Parse repeated --extra NAME==VERSION; UserError for no exact pin, or of a package that is pinned already."""
+    """{name: version} of --extra NAME==VERSION; UserError unless it is an exact pin of a package not pinned yet."""
     extras = {}
     for text in texts:
         match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
@@ -657,13 +658,13 @@ def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
 
 
 def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
-    """Find the row of the table; UserError where there is none for that CUDA version, or for SGLang without verl."""
+    """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
-    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl; try it")
+    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl")
     known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
-    need(cuda in known, f"{got}; expected {' or '.join(known)} (--list); try --style {style} --cuda {known[0]}")
+    need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
     pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
@@ -745,7 +746,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
     **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
     **dict.fromkeys(("verl_base", "megatron", "flash_attn", "no_flash_attn"), "--style verl, whose image has them"),
     "from_env": "editing the written Dockerfile with the versions of `pip freeze`",
-    "print_build": "it without: the commands are always printed",
+    "print_build": "leaving it out: the commands are always printed",
     "json": "--list alone: the table is TOML",
 }
 
@@ -766,7 +767,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 
 
 def compose(plan: ImagePlan, output: Path) -> str:
-    """A compose file with the GPUs, shared memory, caches, and tokens by name."""
+    """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
     for mark, fits in {
         "GPU": plan.cuda != "cpu",
@@ -780,7 +781,7 @@ def compose(plan: ImagePlan, output: Path) -> str:
 
 
 def devcontainer(plan: ImagePlan, output: Path) -> str:
-    """A devcontainer.json for the folder that holds the Dockerfile."""
+    """devcontainer.json for the folder of the Dockerfile."""
     content = json.loads(DEVCONTAINER)
     folder = output.absolute().parent / ".devcontainer"
     content["name"] = plan.name
@@ -793,7 +794,7 @@ def devcontainer(plan: ImagePlan, output: Path) -> str:
 
 
 def caches(plan: ImagePlan) -> dict[str, str]:
-    """Named volumes and where they are mounted."""
+    """{named volume: where it is mounted}."""
     volumes = {"hf-cache": "/cache/huggingface"}
     return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
 
@@ -805,10 +806,10 @@ def run_flags(plan: ImagePlan) -> list[str]:
 
 
 def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
-    """Build, run and push, as typed into a shell."""
+    """Shell commands that build, run and push the image."""
     program = {
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
-        "trl": "trl vllm-serve --help",
+        "trl": "vllm serve --help",
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
@@ -824,27 +825,27 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 
 
 def write(files: dict[Path, str], force: bool) -> None:
-    """Write all files, or none: UserError where one exists with another text and force is off."""
+    """Write all files; UserError, and none is written, if one exists with another text and `force` is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
-    need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
+    need(force or not kept, f"got {', '.join(kept)}, which exist; expected new files; try --force or another --output")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 def generate(args: argparse.Namespace) -> None:
-    """Write the files and report them; UserError for bad input."""
+    """Write the files and print a report as JSON; UserError for bad input."""
     plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
     base, output = plan.style == "base", Path(args.output)
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
     if args.output == "-":
-        need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
+        need(not args.compose and not args.devcontainer, "got --output - and a second file; try --output Dockerfile")
         tell(plan.dockerfile, end="")
         return
     if output.is_dir():
         output /= "Dockerfile"
-    # BuildKit reads NAME.dockerignore beside the Dockerfile first; the context may be another folder
+    # BuildKit prefers NAME.dockerignore beside the Dockerfile; the context may be another folder
     ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
     files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
     if args.compose:

@@ -17,9 +17,8 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
     loss         -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) + beta k3(policy || reference)  eq. 3
                  averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
 
-The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
-before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
-survives a resume.
+The settings have TRL's names and, above 50M parameters, TRL's learning rate. This file adds checks before the model
+loads, greedy held-out evaluation, metrics and samples on disk, stages, and a prompt order that survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
@@ -38,56 +37,56 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 # Contents
 #       146-157  python source     Parses Python source in a process with threads
-#       160-256  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       259-299  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       302-462  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       465-664  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       667-966  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#      969-1034  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1037-1254  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1257-1370  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1373-1618  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1621-1718  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1721-1856  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1859-2141  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2144-2318  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2321-2407  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2410-2494  prompts           Prompts as token ids, for training and held out
-#     2497-2703  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2706-2966  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2969-3211  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3214-3368  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3371-3597  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     3600-3740  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     3743-3805  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     3808-4063  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4066-4220  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4223-4395  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4398-4552  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     4555-4897  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4900-5022  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5025-5086  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5089-5095  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5098-5179  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5182-5263  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5266-5284  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5287-5549  memory            The memory that a run will need, from the shape of its networks
-#     5552-5756  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5759-5843  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5846-5965  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5968-6010  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6013-6045  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6048-6116  summary           summary.json and the lines at the end of a run
-#     6119-6303  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6306-6325  paired tests      Intervals, paired tests, pass@k
-#     6328-6588  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6591-6709  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6712-6909  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6912-7082  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7085-7206  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7209-7458  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7461-7566  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7569-7813  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       160-256  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       259-304  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       307-468  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       471-671  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       674-962  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      965-1030  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1033-1250  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1253-1366  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1369-1614  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1617-1714  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1717-1852  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1855-2136  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2139-2318  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2321-2412  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2415-2495  prompts           Load training and held-out prompts as token ids
+#     2498-2704  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2707-2964  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2967-3227  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3230-3384  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3387-3619  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3622-3763  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3766-3828  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3831-4086  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4089-4247  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4250-4425  play              Play a policy's conversations with environments; each turn samples all open …
+#     4428-4580  play setup        Set up and score conversations, for all programs that take --environment
+#     4583-4927  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4930-5052  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5055-5116  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5119-5125  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5128-5209  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5212-5293  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5296-5314  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5317-5579  memory            The memory that a run will need, from the shape of its networks
+#     5582-5786  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5789-5873  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5876-6002  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6005-6050  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6053-6085  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6088-6157  summary           summary.json and the lines at the end of a run
+#     6160-6355  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6358-6389  paired tests      Intervals, paired tests, pass@k
+#     6392-6650  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6653-6768  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6771-6967  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6970-7128  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7131-7252  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7255-7502  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7505-7606  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7609-7855  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -101,6 +100,7 @@ import ctypes
 import dataclasses
 import difflib
 import errno
+import fcntl
 import functools
 import gc
 import gzip
@@ -147,8 +147,8 @@ from unittest import mock
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -161,14 +161,14 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -186,7 +186,7 @@ class DivergedError(UserError):
 
 
 class MemoryShortage(UserError):
-    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+    """Memory ran out. `before_update`: the step had not changed any weight yet."""
 
     def __init__(self, message: str, before_update: bool = False):
         super().__init__(message)
@@ -194,7 +194,7 @@ class MemoryShortage(UserError):
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -207,7 +207,7 @@ SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate mem
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -216,7 +216,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    """Whether an error or one of its causes, up to a UserError, says that CPU or GPU memory ran out."""
     while error and not isinstance(error, UserError):
         if isinstance(error, MemoryError) or SHORT.search(str(error)):
             return True
@@ -225,9 +225,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
-    """What the user is told of an error of `is_out_of_memory`."""
-    said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    """The MemoryShortage for an error of `is_out_of_memory`."""
+    reason = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got an out-of-memory error {phase} ({reason}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 
@@ -238,13 +238,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -252,7 +252,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -267,41 +267,46 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file as JSON."""
+    """The prompts of a JSONL file, each as JSON text."""
     return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
 
 
 def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts are of the embedded task, as in a part of its files."""
+    """Whether all prompts of a file occur in the embedded task's files."""
     try:
         return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
-    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+def specs_for(data: str, specs: list[str]) -> list[str]:
+    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
     need(
         specs or has_embedded_prompts(data),
-        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
     )
     return specs or EMBEDDED_SPECS
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -335,7 +340,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -365,16 +370,16 @@ RELATIONS = (
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
-OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # TRL counts these in optimizer steps, we in rollouts
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -383,7 +388,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -404,21 +409,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -426,14 +432,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -441,9 +447,9 @@ def same_value(one: str, other: str) -> bool:
 
 
 def check_units(settings: dict, words: list[str]) -> None:
-    """Raise UserError for names of TRL's that count something else with these settings.
+    """Raise UserError for TRL's names whose unit differs from ours under these settings.
 
-    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    TRL's steps are optimizer steps, ours are rollouts. Its cispo bounds the weight itself, ours its distance from 1.
     """
     values = flag_values(words)
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
@@ -466,28 +472,28 @@ def check_units(settings: dict, words: list[str]) -> None:
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+    """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
-        choices: a list, or a function that returns one where the names stand further down in the file.
-        positive: a number that must be above 0; others may be 0.
+        choices: a list, or a function that returns one if the names are defined later in the file.
+        positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
-        section: heading of the settings from here on, in --help.
+        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
@@ -495,9 +501,9 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 
 
 def in_order(**after):
-    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+    """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order is that of --help, of the YAML template and of saved settings.
+    The order applies to --help, the YAML template and saved settings.
     """
 
     def decorate(config_class):
@@ -517,28 +523,28 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
+    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
         return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected true or false")
 
 
 def parse_auto(text: str) -> int | None:
-    """Read a whole number, or `auto` as None."""
+    """Parse a whole number, or `auto` as None."""
     try:
         return None if text.lower() == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number or auto") from None
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
-    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    """A parser with one flag per field of `config_class`, grouped by section; flags that are not given stay absent."""
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the full list would bury an error message
     parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
     group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
@@ -567,9 +573,9 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+    """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    The keys stay as they are: one that is known by another name too.
+    Keys keep their names, also synonyms.
     """
     import yaml
 
@@ -577,20 +583,20 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         text = Path(path).read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+        raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected some")
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
-    said = {str(key): str(value) for key, value in settings.items()}
+    texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        gone = (removed or {}).get(str(key))
-        need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
+        replacement = (removed or {}).get(str(key))
+        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
+        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
@@ -598,17 +604,18 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -626,7 +633,7 @@ def parse_flags(
 
 
 def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    """The settings of a command line: defaults, overridden by --config, overridden by flags."""
     parser, words = build_parser(config_class, description), []
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
@@ -650,36 +657,36 @@ def parse_settings(argv: list[str], config_class, description: str):
 
 
 def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
 
 
 def free_on_resume(config) -> set[str]:
-    """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
-GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
-TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
+TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
+STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
-SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
-GAIN = 1.3  # one thread must be this much faster than all of them
+SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -695,7 +702,7 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+    if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
     import torch.distributed as dist
 
@@ -703,7 +710,7 @@ def world() -> tuple[int, int]:
 
 
 def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
-    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+    """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
         shares: which rows of the batch each process has; None: rank::world.
@@ -728,7 +735,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    """Folders of this process's cgroups, inner ones first; `listing` is the text of /proc/self/cgroup."""
     folders = []
     for line in listing.splitlines():
         _, kinds, path = line.split(":", 2)
@@ -739,11 +746,11 @@ def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
 
 
 def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
-    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    """Number of CPUs that this process may use, by its affinity and its cgroups' quotas."""
     limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     listing = proc / "self" / "cgroup"
     for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # cgroups version 2, version 1
             if all((folder / name).exists() for name in names):
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
                 if quota not in ("max", "-1"):
@@ -752,19 +759,19 @@ def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def use_huge_pages() -> None:
-    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+    """Let torch allocate large tensors in huge pages on Linux; call it before torch loads.
 
-    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
-    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    Each large tensor gets fresh pages, which cost a fifth of an update's time on a real model if they have 4 KiB.
+    malloc raises its thresholds to these values by itself, but not for aligned memory, as huge pages need.
     """
     if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
         return
@@ -776,18 +783,16 @@ def use_huge_pages() -> None:
 
 
 class CpuThreads:
-    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+    """Chooses the number of CPU threads: all that the process may use, or one while other programs need the cores.
 
-    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    With OMP_NUM_THREADS or --threads N nothing is measured. The choice changes results by rounding at most.
     """
 
     def __init__(self):
         self.most, self.fastest, self.looked = 0, None, 0.0
 
     def begin(self, config: BaseConfig, device) -> None:
-        """Choose for a run on a device."""
-        import torch
-
+        """Make the first choice for a run on a device."""
         auto = config.threads == "auto"
         need(
             auto or (config.threads.isdecimal() and int(config.threads) > 0),
@@ -803,9 +808,7 @@ class CpuThreads:
                 self.choose()
 
     def after(self, seconds: float) -> None:
-        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
-        import torch
-
+        """Measure again after a step that was much slower than the fastest, and every minute while on one thread."""
         if not self.most:
             return
         fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
@@ -816,9 +819,7 @@ class CpuThreads:
             self.fastest = min(seconds, self.fastest or seconds)
 
     def choose(self) -> None:
-        """Time a few matrix products with one thread and with all, and keep what is faster."""
-        import torch
-
+        """Time a few matrix products with one thread and with all, and keep the faster number."""
         before = torch.get_num_threads()
         x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
         for number in (*spent, *spent, *spent):
@@ -840,13 +841,12 @@ THREADS = CpuThreads()
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
     try:
         yield
     except Exception as error:
@@ -856,7 +856,7 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 
 def leave_processes() -> None:
-    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if in_group():
         import torch.distributed as dist
 
@@ -864,7 +864,7 @@ def leave_processes() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
+    """Kill the processes that multiprocessing has started and exit, without waiting for anything."""
     for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
         child.kill()
     for stream in (sys.stdout, sys.stderr):
@@ -874,20 +874,16 @@ def end_at_once(code: int) -> None:
 
 
 def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
+    """Reset the GPU's peak memory."""
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
 
 
 def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+    """Largest resident memory of any process and largest GPU peak since `forget_peak`, in GiB; unknown ones are absent.
 
     Every process must call it.
     """
-    import torch
-
     metrics = {}
     if STATM.exists():
         pages = int(STATM.read_text().split()[1])
@@ -899,7 +895,7 @@ def memory_metrics() -> dict[str, float]:
 
 
 class StopRequested(BaseException):
-    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+    """A signal asked to stop, and the current step has not changed the run yet."""
 
     def __init__(self, signum: int):
         super().__init__(signum)
@@ -907,23 +903,23 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """Lets the step under way finish after SIGTERM or SIGINT; a second signal ends the run at once.
+    """Lets the current step finish after SIGTERM or SIGINT; a second signal stops the run at once.
 
-    The second raises KeyboardInterrupt; if a reward swallows it, the process exits after GRACE_S. torchrun kills soon
-    after SIGTERM, so under it the step is left before its update if an earlier one can be saved.
+    The second signal raises KeyboardInterrupt; if a reward swallows that, the process exits after GRACE_S. torchrun
+    kills soon after SIGTERM, so under it the step is abandoned before its update if an earlier step can be saved.
     """
 
-    current = None  # the one that has the signals
+    current = None  # the instance whose handlers are installed
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
-        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
+        self.can_save, self.leaving = False, False  # a step can be saved; the current block may be abandoned
+        if threading.current_thread() is threading.main_thread():  # only this thread receives signals
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Put the earlier handlers back."""
+        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -945,16 +941,16 @@ class StopRequest:
         say("stopping after this step; repeat the signal to stop at once")
 
     def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
+        """The highest signal number that any process got, 0 for none; every process must call it."""
         return max(gather_rows([self.signum]))
 
     def leaves_steps(self) -> bool:
-        """Whether a step may be left before its update."""
+        """Whether a step may be abandoned before its update: under torchrun, if an earlier one can be saved."""
         return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def note_long_step(seconds: float) -> bool:
-    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    """Warn if torchrun may kill the run before a step of `seconds` is saved; returns whether it may."""
     grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
     may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
     if may_be_killed:
@@ -970,12 +966,12 @@ def note_long_step(seconds: float) -> bool:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
+    """Set up libraries: no noise in our output, no spinning idle threads, huge pages, no fragmented GPU memory.
 
-    What the user has set stays.
+    Variables that the user has set stay.
 
     Args:
-        vllm: samples in this process; its memory pool does not work with segments that grow.
+        vllm: vLLM samples in this process; its memory pool does not work with expandable segments.
     """
     wait_passively()
     use_huge_pages()
@@ -984,7 +980,7 @@ def quiet_environment(vllm: bool = False) -> None:
         os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of a missing 4-bit inference kernel on CPUs
 
 
 def exit_code(
@@ -992,17 +988,17 @@ def exit_code(
     mend: str = "fix it and try --resume",
     stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
+    """Call run() and return its exit code, or that of the error that ended it.
 
     Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
+        mend: advice after an OSError, such as a full disk.
+        stopped: message after Ctrl-C.
     """
     try:
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -1010,7 +1006,7 @@ def exit_code(
 
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
-    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
@@ -1036,10 +1032,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -1051,27 +1047,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -1080,11 +1076,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1097,9 +1093,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -1107,13 +1103,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -1129,7 +1125,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -1137,7 +1133,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -1147,7 +1143,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -1166,7 +1162,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -1186,7 +1182,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1228,13 +1224,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -1242,7 +1238,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -1263,7 +1259,7 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
@@ -1275,9 +1271,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1290,7 +1286,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -1301,12 +1297,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1322,15 +1318,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1342,7 +1338,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -1354,12 +1350,12 @@ def with_chats(row: dict) -> dict:
 
 
 def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
     return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
-    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
@@ -1373,7 +1369,7 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-MISNAMED = {  # as other spellings and ShareGPT have them
+MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
@@ -1381,7 +1377,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -1390,7 +1386,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -1400,7 +1396,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1414,7 +1410,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -1423,7 +1419,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -1434,7 +1430,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1462,7 +1458,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -1484,7 +1480,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -1493,12 +1489,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -1514,7 +1510,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1526,12 +1522,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -1540,14 +1536,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -1556,7 +1552,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1580,10 +1576,10 @@ def read_rows(source: str) -> list[dict]:
 
 
 def prompt_of(row: dict, column: str, where: str):
-    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    try_one = near or "; try --prompt_column NAME, or data_loader.py"
-    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
@@ -1591,7 +1587,7 @@ def prompt_of(row: dict, column: str, where: str):
 
 
 def check_unicode(text: str, where: str = "") -> None:
-    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Raise UserError if the text has half a surrogate pair, which tokenizers refuse and UTF-8 cannot encode."""
     half = re.search("[\ud800-\udfff]", text)
     got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
     need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
@@ -1623,12 +1619,12 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -1641,8 +1637,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -1657,7 +1653,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -1672,12 +1668,12 @@ _BEFORE = re.compile(
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -1686,7 +1682,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -1697,7 +1693,7 @@ def has_mark(text: str) -> bool:
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -1706,13 +1702,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -1725,20 +1721,20 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -1749,7 +1745,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -1759,47 +1755,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -1808,12 +1804,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -1821,13 +1817,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -1842,14 +1838,14 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -1858,14 +1854,14 @@ def is_program(text: str) -> bool:
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
-# texts that a question is asked about, in the order in which they stand before it
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
+# texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
-# perhaps a part of the question, perhaps a note about it
+# either part of the question or notes about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
@@ -1878,10 +1874,10 @@ SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text",
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
 LABELS = re.compile(
     r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
@@ -1891,32 +1887,32 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
@@ -1932,7 +1928,7 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
@@ -1948,25 +1944,25 @@ def names_part(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
+    """The words of a column's name in snake or camel case, in lower case."""
     return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
+    """Whether a column's name says that it holds images, video or sound, or their location."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1975,7 +1971,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             families.setdefault(prefix.lower(), {})[place] = name
     complete = []
     for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
     listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
@@ -1983,7 +1979,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
+    """The column or columns that hold the choices of a question; () if there are none."""
     keys, families = choice_names(tuple(row))
     for name in keys:
         value = row[name]
@@ -1991,7 +1987,7 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
@@ -2004,12 +2000,11 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
+    """Every text and number in a nested value, without the roles of chat messages."""
     if isinstance(value, dict | list):
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
@@ -2017,9 +2012,9 @@ def texts_in(value) -> list[str]:
 
 
 def placeholder_in(text: str) -> str | None:
-    """The place of an image, video or sound in a prompt, where a chat template would put it.
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
-    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
@@ -2037,7 +2032,7 @@ def squeezed(text: str) -> str:
 
 
 def is_json_schema(name: str, value) -> bool:
-    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
     if head_of(name) != "schema":
         return False
     with contextlib.suppress(ValueError):
@@ -2052,7 +2047,7 @@ def is_json_schema(name: str, value) -> bool:
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
@@ -2060,7 +2055,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
@@ -2072,7 +2067,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
@@ -2101,19 +2096,19 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
     odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
-    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Warn of what `odd_answers` finds in the columns that rewards compare with."""
+    """Print the messages of `odd_answers` for the columns that rewards compare with."""
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
     warn_odd_answers(source, [row for row, _ in asked], prompts)
@@ -2123,21 +2118,21 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
     texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    found = (
+    flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
     )
-    for flags, what in found:
+    for flags, message in flaws:
         if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {what}")
+            say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
     return counts
 
 
@@ -2163,18 +2158,18 @@ def template_text(file: str) -> str:
 
 
 def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    """Set a tokenizer's chat template from a file; "" changes nothing."""
     if file:
         tokenizer.chat_template = template_text(file)
 
 
 def as_turns(prompt, chat: bool):
-    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    """The prompt as messages: with --chat, a string becomes a user turn; other prompts stay as they are."""
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -2187,23 +2182,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -2221,26 +2216,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -2254,25 +2249,25 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 class TemplateForm:
-    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+    """The text that a chat template writes around a user's message; it identifies strings that are already rendered.
 
-    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    A control token inside a text is not enough: people ask about `<|im_end|>`.
     """
 
     def __init__(self, tokenizer):
         try:
             text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-        except Exception:  # a template raises what it likes
+        except Exception:  # templates may raise anything
             text = ""
         before, _, after = text.rpartition("Question")
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
         self.tokens = tuple(token for token in added if token in text and token.strip())
         self.opening = tuple(token for token in self.tokens if token in before)
-        # words as short as "Answer" stand in plain prompts, too
+        # a closing as short as "Answer" also occurs in plain prompts
         self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
 
     def holds(self, prompt) -> bool:
-        """Whether a prompt is a string that begins or ends as the template's text does."""
+        """Whether a prompt is a string that begins or ends like the template's text."""
         if not isinstance(prompt, str):
             return False
         text = prompt.strip()
@@ -2282,7 +2277,7 @@ class TemplateForm:
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
+    """Number of string prompts that bypass the model's chat template and are not already rendered."""
     if config.chat or not tokenizer.chat_template:
         return 0
     form = TemplateForm(tokenizer)
@@ -2290,7 +2285,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
+    """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
         has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
         need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
@@ -2299,11 +2294,16 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
         got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
         need(not wrapped, f"{got}; expected plain text; try without --chat")
-        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        tokens = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
         count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
-        if held:
-            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+        if tokens:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {tokens[0]!r}"
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
+    if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
+        say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
+    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
+    if unread:
+        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2313,7 +2313,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
 
@@ -2321,14 +2321,14 @@ def joined_text(messages: list[dict]) -> str:
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
-PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
     rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -2336,13 +2336,13 @@ def asked_words(prompt) -> str:
 
 
 def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
 
 
 def mirrored(asked: str) -> str:
-    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
 
     >>> mirrored("whatis3+41?")
     'whatis41+3?'
@@ -2351,13 +2351,13 @@ def mirrored(asked: str) -> str:
 
 
 def of_swapped(held_out: list[str], trained: set[str]) -> str:
-    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
+    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -2369,10 +2369,10 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
+    """(training rows, at most `config.hold_out` rows for evaluation); rows of one task stay together."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
-    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected only one of them")
     none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
@@ -2385,8 +2385,13 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     return parts[0], parts[1]
 
 
+def split_command(data: str) -> str:
+    """The command that holds out a tenth of a file."""
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
+
+
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    """Set `trains` in held-out rows that also train, and warn; UserError if all do, unless --allow_overlap is given."""
     with_columns = bool(getattr(config, "environment", ""))
     trained = {task_of(row, with_columns) for row in rows}
     for row in held_out:
@@ -2394,28 +2399,28 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
-    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
+    advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
 def overlap_metric(rows: list[dict]) -> dict[str, int]:
-    """eval/trained_rows of evaluated rows, where there are any."""
+    """{"eval/trained_rows": count} of evaluated rows that also train; {} if there are none."""
     count = sum(row.get("trains", False) for row in rows)
     return {"eval/trained_rows": count} if count else {}
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
-RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # reward arguments that come from the run, not data
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -2426,7 +2431,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -2435,10 +2440,10 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
-    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
     try:
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+    except Exception as error:  # templates may raise anything, such as "system role not supported"
         raise UserError(
             f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
             "roles, or --chat_template FILE"
@@ -2448,7 +2453,7 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
@@ -2464,15 +2469,13 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
-    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
-        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
 
 
 def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, compared by `check`."""
+    """(training rows, held-out rows for evaluations); `check(config, rows, held_out)` compares the two."""
     rows, held_out = load_prompts(config, tokenizer, config.data), []
     if config.hold_out:
         rows, held_out = hold_out(config, rows)
@@ -2484,9 +2487,7 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
-    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
-    import numpy as np
-
+    """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
@@ -2498,9 +2499,9 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
+    """The text of sampled ids without trailing end tokens and pads.
 
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    Other special tokens stay, so that rewards see a policy that writes `<|user|>` into its answer.
     """
     ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
     while length and ids[length - 1] in ends:
@@ -2509,21 +2510,21 @@ def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -2532,19 +2533,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -2555,58 +2556,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -2615,14 +2616,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -2633,20 +2634,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -2658,24 +2659,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -2684,7 +2685,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -2711,7 +2712,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -2720,68 +2721,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -2789,22 +2790,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2819,7 +2820,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2837,35 +2838,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -2873,7 +2873,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -2886,7 +2886,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -2899,34 +2899,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -2938,32 +2936,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -2971,7 +2969,7 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -2979,24 +2977,24 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
+    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -3006,7 +3004,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -3014,25 +3012,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -3042,7 +3040,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -3059,7 +3057,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -3070,7 +3068,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -3080,7 +3078,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -3088,7 +3086,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -3109,7 +3107,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -3119,49 +3117,66 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    scores = [finite_number(value) for value in values]
+    bad = {i: values[i] for i, score in enumerate(scores) if score is None and values[i] is not None}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
     return scores
 
 
+def finite_number(value) -> float | None:
+    """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # of several numbers
+        value = value.item() if hasattr(value, "item") else value
+    is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
+    return float(value) if is_finite else None
+
+
 def is_scored(sample: dict) -> bool:
-    """Whether some reward applies to a sample; the score of one without any says nothing."""
+    """Whether some reward applies to a sample; otherwise its score of 0 means nothing."""
     return any(value is not None for value in sample["rewards"].values())
 
 
 def known_scores(samples: list[dict]) -> list[float]:
-    """The scores of those samples to which some reward applies."""
+    """The scores of the samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
+
+
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -3172,8 +3187,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -3182,11 +3197,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
+    that raises when scored alone.
 
     Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
+        call: index of the call that raised.
+        alone: function from a row's index to its arguments as a batch of one.
     """
 
     def raised(error: BaseException) -> str:
@@ -3201,7 +3217,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     if isinstance(function, PerSample):
         return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
-    if is_passing(error):  # of the connection, not of a row
+    if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
@@ -3213,7 +3229,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
 # --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
-HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
 HIDE = "; try a leading underscore for a method that is not a tool"
 
@@ -3226,44 +3242,43 @@ class EnvironmentFault(UserError):
 
 @dataclass
 class EnvironmentKind:
-    """A class of environments: how to make one, and what it can do."""
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
 
     name: str
     make: Callable
     file: str
     tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False
-    scores: bool = False
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
         return [tool["function"]["name"] for tool in self.tools]
 
 
 @dataclass
 class Environments:
-    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+    """The environments of a run: one under the key None, or several by the values of the column `environment`."""
 
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind that a row of data has."""
+        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
-        name = columns.get(ENVIRONMENT_COLUMN)
-        known = ", ".join(map(str, self.kinds))
-        near = suggest(str(name), list(self.kinds))
-        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
-        return self.kinds[name]
+        name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
+        kind = next((kind for key, kind in self.kinds.items() if key == name), None)
+        got = f"got a row with environment {name!r}"
+        need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
+        return kind
 
     def reset_arguments(self, prompt, columns: dict) -> dict:
-        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        """The arguments of `reset`: the prompt and all columns, except the one that selects the environment."""
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
     def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` takes what this row has."""
+        """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
         try:
             inspect.signature(kind.make().reset).bind(**given)
@@ -3281,11 +3296,12 @@ def method_names(environment) -> list[str]:
 
 
 def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
-    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
     Args:
-        environment: what has it as an attribute.
-        hint: what to try besides.
+        environment: object with the tool as attribute `name`.
+        subject: name of the object, for messages.
+        hint: further advice.
     """
     from transformers.utils import get_json_schema
 
@@ -3298,12 +3314,12 @@ def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
-    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+    except Exception as error:  # transformers raises its own types, and whatever evaluating the type hints raises
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
 def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
     form = "def reset(self, **row) -> str | None"
     need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
@@ -3317,7 +3333,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
-    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
     got = f"{subject}: got a {type(make).__name__}"
     need(callable(make), f"{got}; expected a class or a function that makes environments")
@@ -3335,13 +3351,13 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
 
 
 def load_environments(spec: str) -> Environments:
-    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+    """Load `FILE.py:NAME`: a class, a function that creates environments, or a dictionary of such.
 
     Raises:
-        UserError: there is no such file or name, or it breaks the contract.
+        UserError: the file or name does not exist, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
     module = import_file("environment", spec, file)
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
@@ -3355,7 +3371,7 @@ def load_environments(spec: str) -> Environments:
 
 
 def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
     frames = traceback.extract_tb(error.__traceback__)
     in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     frame = (in_file or frames or [None])[-1]
@@ -3363,7 +3379,7 @@ def fault_place(error: BaseException, file: str) -> str:
 
 
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run where an environment's own method raised."""
+    """The error that stops a run because an environment's own method raised."""
     where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
@@ -3372,22 +3388,23 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
 
 
 class BadCall(Exception):
-    """A tool call that cannot be read; the message is for the model."""
+    """A malformed tool call; the message is for the model."""
 
 
 def tool_call(name, arguments, identity: str = "") -> dict:
-    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    """A tool call in the form of chat templates and TRL; BadCall unless the arguments are an object."""
     if isinstance(arguments, str):  # as in OpenAI's API
         arguments = json.loads(arguments or "{}")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
         raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
-    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    # what cannot be written to a log, such as a depth of thousands or half a surrogate pair, is no call either
+    json.dumps([name, arguments, identity], ensure_ascii=False).encode()
     call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
     return {"id": identity, **call} if isinstance(identity, str) and identity else call
 
 
 def call_of_json(value) -> dict:
-    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    """A tool call from {"name", "arguments" or "parameters", and perhaps "id"}."""
     if not isinstance(value, dict):
         raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
     return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
@@ -3399,14 +3416,17 @@ def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
 
 
+PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates write them that print values
+
+
 def typed_argument(value: str, schema: dict):
-    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
-    if schema.get("type") == "string":
+    """Convert an argument from text: unchanged if the schema says string or it is not JSON, else parsed as JSON."""
+    if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value
+        return PYTHON_WORDS.get(value, value)
 
 
 def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
@@ -3426,9 +3446,9 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    """`{"name": …, "parameters": {…}}` as the whole answer, several separated by `;`: Llama 3.1 to 3.3."""
     rest = text.strip().removeprefix("<|python_tag|>").strip()
-    if not (rest.startswith("{") and '"name"' in rest):
+    if not (rest.startswith("{") and '"name"' in rest and re.search('"(parameters|arguments)"', rest)):
         return text, []
     calls = []
     while rest:
@@ -3439,7 +3459,7 @@ def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or from version 11 on `[TOOL_CALLS]name[ARGS]{…}` per call."""
     before, *blocks = text.split("[TOOL_CALLS]")
     calls = []
     for block in map(str.strip, blocks):
@@ -3454,7 +3474,7 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
     before, *blocks = text.split("<｜tool▁call▁begin｜>")
     calls = []
     for block in blocks:
@@ -3484,7 +3504,7 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
 
 
-# By name: how to read a format, and what of a chat template shows that it is the model's.
+# name -> (parser, text in a chat template that shows that the model uses the format)
 CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
@@ -3496,7 +3516,7 @@ CALL_FORMATS = {
 
 
 def trl_response_template(tokenizer) -> dict | None:
-    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
     try:
         from trl.chat_template_utils import add_response_schema
 
@@ -3506,7 +3526,7 @@ def trl_response_template(tokenizer) -> dict | None:
 
 
 def call_format(tokenizer, choice: str = "") -> str | dict:
-    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+    """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
@@ -3536,7 +3556,7 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     return trl_template
 
 
-@functools.cache  # said once
+@functools.cache  # warn once
 def warn_of_untagged_call(tool: str, form: str) -> None:
     bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
     say(
@@ -3546,7 +3566,7 @@ def warn_of_untagged_call(tool: str, form: str) -> None:
 
 
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn where text without calls holds the JSON of one, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
@@ -3554,7 +3574,7 @@ def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
-    """The assistant's message by a response template of transformers."""
+    """The assistant's message, parsed by a response template of transformers."""
     message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
     message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
     for i, call in enumerate(message.get("tool_calls") or []):
@@ -3568,12 +3588,13 @@ def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list
 def read_answer(
     tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
 ) -> tuple[dict, str]:
-    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+    """(the assistant's message, the problem with its tool calls or "").
 
     Args:
         form: what `call_format` returned.
-        prompt_ids, ids: the tokens before the answer and those of the answer.
-        text: the answer without its end token; what is thought in `<think>` is no call.
+        prompt_ids: token ids before the answer.
+        ids: token ids of the answer.
+        text: the answer without its end token; calls within `<think>` do not count.
     """
     try:
         if isinstance(form, dict):
@@ -3581,14 +3602,15 @@ def read_answer(
             if not message.get("tool_calls"):
                 check_untagged_call(message["content"], "the response template", schemas)
             return message, ""
-        thought, closed, rest = text.rpartition("</think>")
         begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
-        if not closed and (begun or text.lstrip().startswith("<think>")):
+        thinks = begun or text.lstrip().startswith("<think>")
+        thought, closed, rest = text.partition("</think>") if thinks else ("", "", text)
+        if thinks and not closed:
             return {"role": "assistant", "content": text}, ""
         content, calls = CALL_FORMATS[form][0](rest, schemas)
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
-    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+    except Exception as error:  # json, ast and transformers' parsers may raise anything on hostile text
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
@@ -3599,14 +3621,14 @@ def read_answer(
 
 # --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
-SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
-POLL = 0.02  # seconds between two looks at who is out of time
-LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
+POLL = 0.02  # seconds between checks for jobs that are out of time
+LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
 
 
 @dataclass
 class Outcome:
-    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+    """The result of a call: its value, or the error that it raised, and the seconds that it took."""
 
     value: object = None
     error: BaseException | None = None
@@ -3614,31 +3636,31 @@ class Outcome:
 
 
 class OutOfTime(Exception):
-    """A call gave no answer within its limit."""
+    """A call did not return within its limit."""
 
 
 class LeftBehind(SystemExit):
-    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+    """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
 
 
 async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    """The result of an awaitable; OutOfTime after `seconds`, the rest of a job's `limit`."""
     try:
         async with asyncio.timeout(seconds) as clock:
             return await awaitable
     except TimeoutError:
         if not clock.expired():
-            raise  # the function's own
+            raise  # raised by the awaitable itself
         raise OutOfTime(f"no answer in {limit:g} s") from None
 
 
 class Job(threading.Thread):
-    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+    """A thread that waits for its gate, makes calls in order and records their outcomes."""
 
     def __init__(self, calls: list, seconds: float):
         super().__init__(name="environment", daemon=True)
         self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
-        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.loop, self.awaits = reward_loop().loop, False  # not in run(), which may be stopped at any instruction
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -3658,7 +3680,7 @@ class Job(threading.Thread):
                 self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
 
     def awaited(self, value, seconds: float):
-        """A value, or what it comes to in the event loop where it is awaitable."""
+        """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
         self.awaits = True
@@ -3668,17 +3690,17 @@ class Job(threading.Thread):
             self.awaits = False
 
     def over(self) -> bool:
-        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        """Whether its time is up; the time of a job starts when it starts to run."""
         return time.monotonic() >= self.begun + self.seconds
 
 
 def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    """Raise LeftBehind in a thread as soon as it executes Python code again."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
 
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
-    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    """The outcomes of a job, with OutOfTime for the call that was running when time was up and all later ones."""
     made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
     spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
@@ -3703,11 +3725,12 @@ def check_loop() -> None:
 
 
 def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs side by side and return the outcomes of their calls.
+    """Run jobs concurrently and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
-        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+        seconds: limit for each job, from its start.
+        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
@@ -3727,7 +3750,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.start()
         sys.setswitchinterval(SHORT_INTERVAL)
         for thread in threads:
-            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+            thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
                 late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
@@ -3742,26 +3765,26 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
 
 # ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
     return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
 
 
 def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
     written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
     return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
     Raises:
-        ValueError: the tokenizer reads a control token in any text.
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
     tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
@@ -3774,7 +3797,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         return [marked(item) for item in value] if isinstance(value, list | tuple) else value
 
     text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
     first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
@@ -3787,7 +3810,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
 
 
 def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
 
     def encoded(text: str) -> list[int]:
         return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
@@ -3798,7 +3821,7 @@ def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
 
 
 def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
     backend = tokenizer.backend_tokenizer
     text = backend.normalizer.normalize_str(text) if backend.normalizer else text
     words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
@@ -3813,13 +3836,13 @@ KNOWN_RENDERINGS = 256
 
 
 class TurnBridge:
-    """Renders prompts, and the tokens between the turns of a conversation.
+    """Renders prompts and the tokens between turns.
 
     Args:
         tokenizer: one with a chat template.
-        end_ids: tokens that end an answer when they are sampled.
+        end_ids: tokens that end an answer.
         settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: another template than the tokenizer's.
+        chat_template: replaces the tokenizer's template.
     """
 
     def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
@@ -3829,24 +3852,24 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
         self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the beginning of the assistant's next answer.
+        """Token ids of messages and the start of the assistant's next answer.
 
         Args:
-            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+            guarded: encode control tokens in messages as letters.
         """
         messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
         with self.lock:
             if key not in self.rendered:
                 if len(self.rendered) >= KNOWN_RENDERINGS:
@@ -3855,11 +3878,11 @@ class TurnBridge:
                     ids = self.guarded(messages, given)
                 except ValueError:
                     ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
             return [*self.rendered[key][1]]
 
     def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
@@ -3867,14 +3890,14 @@ class TurnBridge:
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages in which nothing is read as a control token."""
+        """Token ids of messages, with control tokens in them encoded as letters."""
         if not self.sanitizes:
             return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
 
     def parted(self, value):
-        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
         if isinstance(value, dict):
             return {key: self.parted(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -3884,13 +3907,13 @@ class TurnBridge:
         return value
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself, and was not cut off."""
+        """Whether an answer ends with an end token, and was not cut off."""
         return bool(ids) and ids[-1] in self.end_ids
 
     def seam(
         self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
     ) -> list[int]:
-        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
         begins = len(self.render(before, tools, guarded))
         others = [[{**reply, "content": text} for reply in replies] for text in "01"]
         one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
@@ -3899,21 +3922,21 @@ class TurnBridge:
         return one[: places[-1] + 1] if places else []
 
     def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, found once for replies that differ by their content only."""
+        """`seam`, cached for replies that differ only in their content."""
         key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
         if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
                 self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
         return self.seams[key][1]
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the beginning of the next one.
+        """The tokens after an answer, up to the start of the next one.
 
         Args:
-            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
-            replies: the environment's messages, of the role tool or user.
-            tools: the schemas that the prompt was rendered with.
+            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
+            replies: the environment's messages, of role tool or user.
+            tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
         seam = self.known_seam(before, answer, replies, tools)
@@ -3927,18 +3950,18 @@ class TurnBridge:
         return whole[len(seam) - (last_id != seam[-1]) :]
 
     def check(self, tools: list[dict], talks: bool) -> str:
-        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        """The template's problem with conversations that have these tools or replies; "" if there is none."""
         for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
             try:
                 problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates raise what they like
+            except Exception as error:  # templates may raise anything
                 return f"it refuses such a conversation ({type(error).__name__}: {error})"
             if all(problems):
                 return problems[0]
         return ""
 
     def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
         template = self.chat_template or self.tokenizer.get_chat_template()
         if "</think>" in template:
             return ["content", "reasoning_content"]
@@ -3947,7 +3970,7 @@ class TurnBridge:
         return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
 
     def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
         messages = [{"role": "user", "content": "Question"}]
         ids, decode = self.render(messages, tools), self.tokenizer.decode
         if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
@@ -3955,7 +3978,7 @@ class TurnBridge:
         for turn in range(PROBE_TURNS):
             thought, thinks = probe_thought(decode(ids), turn, place)
             answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
                 return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
@@ -3977,7 +4000,7 @@ class TurnBridge:
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
     if replies[0]["role"] == "tool":
         names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
@@ -3987,12 +4010,12 @@ def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
 
 
 def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    """A tool call without arguments; Mistral's templates need an id of nine characters."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
 
 
 def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    """(field of an answer with a thought, the part of it that the model must sample)."""
     said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
     if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
         return {}, ""
@@ -4002,7 +4025,7 @@ def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
 
 
 def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """An answer, what follows it, and what has to be seen of the answer."""
+    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
     answer = {"role": "assistant", "content": "", **thought}
     if kind == "user":
         visible = f"Answer {turn}"
@@ -4014,29 +4037,29 @@ def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[
 
 
 def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings part, as text."""
+    """Where two renderings diverge, as text."""
     part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
 
 
 def training_template(tokenizer) -> str | None:
-    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    """TRL's variant of a tokenizer's chat template that keeps earlier turns; None if TRL is missing or has none."""
     try:
         from trl.chat_template_utils import get_training_chat_template
 
         return get_training_chat_template(tokenizer)
     except (ImportError, ValueError):
         return None
-    except Exception as error:  # its own checks render conversations that a template may refuse
+    except Exception as error:  # TRL's checks render conversations that a template may refuse
         say(f"note: TRL has no training template for this tokenizer ({error})")
         return None
 
 
 def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
-    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+    """The bridge for a model's template, or for TRL's variant of it that keeps earlier turns.
 
     Raises:
-        UserError: the template rewrites earlier turns, and there is no other.
+        UserError: the template cannot be continued, and TRL has no variant that can.
     """
 
     def problem(bridge: TurnBridge) -> str:
@@ -4068,39 +4091,39 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
 
 @dataclass
 class PlayLimits:
-    """Limits of conversations: turns, tokens, and what a tool may take."""
+    """Limits of conversations: turns, tokens, time and length of tools' results."""
 
-    turns: int = 8  # answers that are sampled
-    tokens: int = 4096  # of a whole conversation, the first prompt included
-    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
-    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
-    characters: int = 8000  # of a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run at once
+    turns: int = 8  # sampled answers
+    tokens: int = 4096  # in a whole conversation, including the first prompt
+    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
+    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
+    characters: int = 8000  # in a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
 class Conversation:
-    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
-    number: int  # of the row in its batch
-    prompt: object  # of the data
+    number: int  # index of its row in the batch
+    prompt: object  # as in the data
     kind: EnvironmentKind
     environment: object
-    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    messages: list[dict] = field(default_factory=list)  # including the prompt's
     prompt_ids: list[int] = field(default_factory=list)
-    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
     response_mask: list[int] = field(default_factory=list)  # 1 = sampled
-    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
-    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
-    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
-    calls: int = 0  # of tools, those that cannot be read included
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
+    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
+    calls: int = 0  # tool calls, including those that cannot be parsed
     failures: int = 0  # calls that ended in an error
-    seconds: float = 0.0  # in tools and replies
-    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
-    finished: bool = False  # the last answer ended by itself
-    form: str | dict = ""  # of tool calls
-    place: str = ""  # where its row stands, where that is not the batch
+    seconds: float = 0.0  # spent in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
+    finished: bool = False  # the last answer was not cut off
+    form: str | dict = ""  # of tool calls, by `call_format`
+    place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
     def ids(self) -> list[int]:
@@ -4109,20 +4132,20 @@ class Conversation:
 
     @property
     def row(self) -> str:
-        """How messages name it."""
+        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """How messages name it with its environment."""
+        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
-    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+    """Call a method of each environment: in order and in this thread, as TRL does, or concurrently if it is async.
 
     Raises:
-        EnvironmentFault: it raised.
+        EnvironmentFault: it raised, or an async one took too long.
     """
     outcomes, waiting = [], {}
     for i, (conversation, arguments) in enumerate(calls):
@@ -4133,7 +4156,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
             continue
         try:
             outcomes[i].value = bound()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise environment_fault(conversation.kind, method, conversation.row, error) from error
     for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
         outcomes[i] = results[0]
@@ -4141,7 +4164,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
-    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
     if isinstance(outcome.error, OutOfTime):
         raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
@@ -4150,55 +4173,59 @@ def checked(method: str, conversation: Conversation, outcome: Outcome):
 
 
 def checked_text(method: str, conversation: Conversation, value) -> str | None:
-    """A string or None that an environment returned."""
+    """A string or None that an environment returned; EnvironmentFault for other types."""
     if value is None or isinstance(value, str):
-        return value
+        return value and encodable(value)
     got = f"{method} returned a {type(value).__name__}"
     raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
 def checked_number(name: str, conversation: Conversation, value) -> float:
-    """A finite number that an environment gave."""
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
+    """A finite number that an environment gave, as a float; EnvironmentFault for other values."""
+    number = finite_number(value)
+    if number is None:
+        raise EnvironmentFault(f"{conversation.label}: got {name} {value!r:.200}; expected a finite number")
+    return number
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
-    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    """Call a tool with copied arguments; returns its result as text cut to `limit`, awaitable for async tools."""
     value = tool(**copy.deepcopy(arguments))
     return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
 
 
 async def awaited_text(value, limit: int) -> str:
-    """`tool_text` of an async tool."""
+    """The text of an async tool's result, cut to `limit` characters."""
     return cut(str(await value), limit)
 
 
 def cut(text: str, limit: int) -> str:
-    """A text, or its beginning and a note of how long it was."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+    """A text that tokenizers take, cut to `limit` characters with a note of its full length."""
+    shown = encodable(text[:limit])
+    return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def encodable(text: str) -> str:
+    """A text with `?` for each half of a surrogate pair, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()
 
 
 def error_text(error: BaseException, limit: int) -> str:
-    """An error as TRL tells it to the model."""
+    """An error as text for the model, in TRL's form."""
     try:
         said = str(error) or type(error).__name__
-    except Exception:  # of a class whose __str__ raises
+    except Exception:  # the error's __str__ raises
         said = type(error).__name__
     return cut(str({"error": said}), limit)
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise what TRL does for a tool that is not there."""
+    """Raise TRL's error for an unknown tool."""
     raise ValueError(f"Tool {name} not found.")
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
-    """The tool calls of the last answer, to be made in order."""
+    """The tool calls of the last answer as functions, to be called in order."""
     calls = []
     for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
@@ -4209,7 +4236,7 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
 
 
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages."""
+    """The results of the last answer's tool calls as messages; counts calls and failures."""
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
@@ -4224,7 +4251,7 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
-    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
     conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
@@ -4237,12 +4264,14 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before a turn the model continues
+            got = f"{conversation.label}: got text from reset for a prompt of the assistant's turn alone"
+            need(len(conversation.messages) >= -at, f"{got}; expected a user's turn before it")
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
             conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
         length = len(conversation.prompt_ids)
@@ -4256,7 +4285,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
 
 
 def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
-    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
     before = conversation.ids
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
@@ -4272,7 +4301,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
 
 
 def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
-    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    """The environments' messages in response to the answers that were `heard`; [] for conversations that have ended."""
     said, jobs = [[] for _ in conversations], {}
     for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
@@ -4301,7 +4330,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
 
 
 def take_turn_reward(conversation: Conversation) -> None:
-    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
     value = getattr(conversation.environment, "turn_reward", 0.0)
     conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
@@ -4309,7 +4338,7 @@ def take_turn_reward(conversation: Conversation) -> None:
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
-    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
     if last:
@@ -4329,14 +4358,14 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
 def take_turn(
     conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
 ) -> None:
-    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
     heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
     for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
         go_on(conversation, messages, last, bridge, limits)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
-    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    """Set the scores, by get_reward or else turn rewards; what turn rewards do not cover goes to the last answer."""
     scoring = [c for c in conversations if c.kind.scores]
     values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
     for conversation, value in zip(scoring, values, strict=True):
@@ -4344,7 +4373,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is None:  # not applicable, whatever its turns earned
+        if conversation.score is None:  # not scored, whatever its turns earned
             conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
         else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
@@ -4358,17 +4387,18 @@ def play(
     limits: PlayLimits,
     form: str | dict = "",
 ) -> list[Conversation]:
-    """Play a conversation for each row.
+    """Play one conversation for each row.
 
     Args:
-        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
-        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
-            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
-            Ids hold the end token if the answer ended by itself.
-        form: how the model writes tool calls, of `call_format`.
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
+            the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
+            token unless the answer was cut off.
+        form: how the model writes tool calls, from `call_format`.
 
     Raises:
-        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+        EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
+            too long.
     """
     conversations = begin(rows, environments, bridge, limits)
     for conversation in conversations:
@@ -4384,7 +4414,7 @@ def play(
 
 
 def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
-    """Means over conversations, for the log of a run."""
+    """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
         "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
@@ -4397,13 +4427,12 @@ def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
-OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
+OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
 def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
-    """Raise UserError for settings of conversations where there are none."""
+    """Raise UserError for conversation settings that were changed although the run has no conversations."""
     usual = type(config)()
     for name in names:
         idle = not converses and getattr(config, name) != getattr(usual, name)
@@ -4412,7 +4441,7 @@ def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) 
 
 
 def check_room(config, prompt_tokens: int) -> None:
-    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    """Raise UserError if a conversation has no room for a prompt and an answer."""
     shortest = prompt_tokens + config.max_new_tokens
     need(
         config.conversation_tokens >= shortest,
@@ -4422,10 +4451,10 @@ def check_room(config, prompt_tokens: int) -> None:
 
 
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
-    """Raise UserError if a conversation can be longer than the model's positions.
+    """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
     Args:
-        bound: the setting that bounds an answer.
+        bound: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -4436,7 +4465,7 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
 
 @dataclass
 class PlaySetup:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
 
     environments: Environments
     bridge: TurnBridge
@@ -4445,12 +4474,12 @@ class PlaySetup:
 
 
 def pays(kind: EnvironmentKind) -> bool:
-    """Whether an environment says what a conversation is worth."""
+    """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer that knows no turns."""
+    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -4459,7 +4488,7 @@ def check_chat_template(config, tokenizer) -> None:
 
 
 def check_environments(config, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or a setting of tools has none.
+    """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
     Args:
         functions: names of the reward functions beside the environments.
@@ -4472,14 +4501,14 @@ def check_environments(config, environments: Environments, functions) -> None:
         need(
             functions or pays(kind),
             f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float",
+            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
-    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    """Raise UserError for a row that `reset` does not accept; rows with the same columns are checked once."""
     tried = set()
     for row in rows:
         key = (environments.kind_of(row["columns"]).name, *row["columns"])
@@ -4489,7 +4518,7 @@ def check_environment_rows(environments: Environments, rows: list[dict]) -> None
 
 
 def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
-    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    """Build the PlaySetup; UserError for a chat template that cannot be continued or shows no form of tool calls."""
     tools = any(kind.tools for kind in environments.kinds.values())
     limits = PlayLimits(
         turns=config.max_turns,
@@ -4505,12 +4534,12 @@ def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environ
 def playable_rows(
     config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
 ) -> list[dict]:
-    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+    """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins.
 
     Args:
-        limit: the setting that bounds a prompt.
+        limit: name of the setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -4531,19 +4560,18 @@ def playable_rows(
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows with the prompts that began their conversations, and the messages after these."""
+    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
     begun = [message_count(row) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def message_count(row: dict) -> int:
-    """How many messages a row's prompt is."""
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:
-    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    """The text after the prompt, split into sampled and other pieces: {"sampled", "text"} each."""
     parts, end_before, all_ids = [], 0, conversation.response_ids
     for start, end in conversation.spans:
         for sampled, ids in ((False, all_ids[end_before:start]), (True, all_ids[start:end])):
@@ -4554,14 +4582,14 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
     if precision != "auto":
         return precision
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -4569,12 +4597,12 @@ def precision_on(precision: str, device) -> str:
 
 
 def leave_out_cudnn_attention() -> None:
-    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -4582,19 +4610,18 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    """The shell command that merges an adapter into its base."""
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -4605,18 +4632,18 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -4625,7 +4652,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -4633,7 +4660,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -4645,9 +4672,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def settle_model(config: BaseConfig) -> None:
-    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    """Make config.model an absolute path, and take rank and alpha from an adapter, whose training continues."""
     if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+        config.model = str(Path(config.model).resolve())  # saved adapters name their base by it
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
@@ -4661,7 +4688,7 @@ def settle_model(config: BaseConfig) -> None:
 
 
 def saved_rows(base, weights: dict) -> dict:
-    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    """{layer: rows} for embedding and output layers among an adapter's saved tensors."""
     ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
     layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
     for key, x in weights.items():
@@ -4675,7 +4702,7 @@ def saved_rows(base, weights: dict) -> dict:
 
 
 def fit_embeddings(base, source: str) -> None:
-    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    """Resize a base's embeddings to the rows that an adapter has saved for added tokens; UserError if it lacks them."""
     from peft.utils import load_peft_weights
 
     known = base.get_input_embeddings().weight.shape[0]
@@ -4686,7 +4713,7 @@ def fit_embeddings(base, source: str) -> None:
     if tokenizer_of(source) == source:
         tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
         beyond = {token for token, i in tokens.items() if i >= size}
-    if beyond:  # a plain model may have a few, too
+    if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
@@ -4695,11 +4722,11 @@ def fit_embeddings(base, source: str) -> None:
         "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
     )
     if size != known:
-        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+        base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
 def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
-    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
@@ -4724,7 +4751,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
+    """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -4732,7 +4759,7 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
 
 
 def merged(model):
-    """The network with its adapter merged into the weights; a plain one as it is."""
+    """Merge a network's adapter into its weights; a plain network is returned as it is."""
     if not hasattr(model, "merge_and_unload"):
         return model
     untie(model)
@@ -4742,7 +4769,7 @@ def merged(model):
 
 
 def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    """Give the output layer its own weights if it shares them with the embeddings and LoRA changes either layer."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -4753,13 +4780,13 @@ def untie(model) -> None:
 
 
 def note_untied(model) -> None:
-    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    """Set tie_word_embeddings to false if the output layer has its own weights, so that other programs load them."""
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
         model.config.tie_word_embeddings = False
 
 
 def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
@@ -4772,7 +4799,8 @@ def open_tokenizer(config: BaseConfig, **options):
             )
             missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
             raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+        why = " ".join(str(error).split())
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -4782,8 +4810,8 @@ class Models:
     """The networks of a run and what they share."""
 
     policy: object
-    critic: object  # None unless the advantages are GAE's
-    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
     tokenizer: object
     eos_ids: list[int]
     pad_id: int
@@ -4791,33 +4819,33 @@ class Models:
 
     @property
     def networks(self) -> list:
-        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
         return [self.policy, self.critic and self.critic.backbone, self.reference]
 
 
 def nf4_config(compute):
-    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    got = "got 4-bit weights; expected bitsandbytes"
+    """Config for 4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; CUDA or CPU."""
+    got = "got 4-bit weights without bitsandbytes, which reads them"
     need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    """Keep bitsandbytes from repacking 4-bit weights for CPU inference, which would block gradients."""
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
 
 
 def attention_choice(config: BaseConfig) -> dict:
-    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    """Arguments that --attn_implementation adds to from_pretrained and from_config."""
     kind = config.attn_implementation
     return {} if kind == "auto" else {"attn_implementation": kind}
 
 
 def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
-    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
     return UserError(
@@ -4827,18 +4855,18 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
-    """What is told of a model that does not load."""
+    """The UserError for a model that does not load."""
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
-    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
         shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
@@ -4848,17 +4876,17 @@ def shaped_network(config: BaseConfig, source: str):
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
     return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
 
 
 def generation_settings(source: str):
-    """The generation settings that come with a model: generation_config.json, else those in its config.json."""
+    """A model's generation settings, from generation_config.json or else from config.json."""
     try:
         return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
@@ -4866,9 +4894,9 @@ def generation_settings(source: str):
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+    """Let `generate` draw from the model's own distribution, without the checkpoint's serving settings.
 
-    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    Penalties, banned tokens or a minimum length would change samples but not the log-probs that are trained.
     """
     plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
     unwrapped(model).generation_config = plain
@@ -4880,7 +4908,7 @@ def unwrapped(model):
 
 
 def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError for a prompt with a token that the model has no embedding of."""
+    """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
     largest = max(max(row["prompt_ids"]) for row in rows)
     got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
@@ -4888,13 +4916,15 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 
 
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or a token has no embedding."""
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
-    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
@@ -5008,7 +5038,7 @@ class SyncCheck:
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
             )
         if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            say(f"note: vLLM keeps {len(lost)} tensors in its own form, such as {lost[0]}; log-probs check them")
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
@@ -5884,9 +5914,9 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+            said = f"got a full disk while saving {target}; expected enough space; try deleting files"
         elif isinstance(error, OSError):
-            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+            said = f"got {error} while saving {target}; expected a writable folder; try another one"
         raise UserError(f"{said}; {intact}") from error
 
 
@@ -5935,15 +5965,22 @@ def check_folder(config: BaseConfig) -> bool:
     return True
 
 
+LOCKS = []  # open files, whose locks the system keeps as long as this process lives
+
+
 def make_folder(config: BaseConfig) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
+    """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-        if not os.access(config.output_dir, os.W_OK):
-            raise PermissionError("it is read-only")
+        if world()[0] == 0:
+            LOCKS.append(Path(config.output_dir, ".lock").open("a"))
+            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        got = f"got output_dir {config.output_dir!r} ({error})"
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):  # a file system without locks
+            return
+        taken = isinstance(error, BlockingIOError)
+        got = f"got output_dir {config.output_dir!r} ({'another run is writing to it' if taken else error})"
         raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
@@ -6000,6 +6037,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
             faults.append(
                 f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
             )
+    updates = [row["optim/updates"] for row in rows if "optim/updates" in row]
+    if updates and not any(updates):
+        faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
@@ -6080,7 +6120,8 @@ def report(config: BaseConfig, summary: dict) -> None:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
+        faults = "; ".join(summary["faults"])
+        tell(f"something went wrong: {faults}; {in_bundle('scripts/diagnose.py')} {folder} says more")
     tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 
@@ -6122,6 +6163,15 @@ LOGGED = 8  # samples of a step or an evaluation
 COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 
 
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
     kept = []
@@ -6138,6 +6188,8 @@ def metric_names(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
     fine = all(own and equals and ours for own, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
     return {own: ours for own, _, ours in pairs}
 
 
@@ -6148,8 +6200,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
-        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
+        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -6309,7 +6361,7 @@ Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    """95 % score interval of a proportion (Wilson 1927); exact ends for 0 and n successes."""
     z, p = Z95, successes / n
     shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
@@ -6323,6 +6375,18 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     right = sum(value is not None and value >= 1.0 for value in values)
     low, high = wilson_interval(right, len(samples))
     return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
+
+
+def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) -> dict[str, float]:
+    """Metrics eval/…: mean of each reward and of the score, accuracy, length, rows; of conversations turns, calls."""
+    figures = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
+    if scores := known_scores(samples):
+        figures["eval/score"] = statistics.fmean(scores)
+    figures |= {"eval/length_mean": statistics.fmean(lengths), "eval/rows": len(samples)} | overlap_metric(rows)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        figures |= {"eval/turns_mean": played["rollout/turns_mean"], "eval/calls_mean": played["tool/calls_mean"]}
+    return figures
 
 
 # ---------------------------------------------------------------------- settings (src/programs/grpo_train/settings.py)
@@ -6496,8 +6560,8 @@ SET_HERE = {
     "auto_find_batch_size": "--profile memory",
     "data_seed": "--seed",
     "max_tool_calling_iterations": "--max_turns, which is one more",
-    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "to leave it out"),
-    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "to leave it out"),
+    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "leaving it out"),
+    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "leaving it out"),
 }
 
 
@@ -6546,12 +6610,12 @@ def check_settings(config: Config) -> None:
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
     for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
-    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(c.lora_rank or not c.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
     need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in c.report_to if not importlib.util.find_spec(name)]
@@ -6560,8 +6624,6 @@ def check_settings(config: Config) -> None:
 
 def check_machine(config: Config) -> None:
     """Raise UserError for settings that need hardware or packages that are not there."""
-    import torch
-
     gpu = torch.cuda.is_available() and not config.use_cpu
     if config.use_vllm:
         other = f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers"
@@ -6646,8 +6708,6 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    import numpy as np
-
     order = []
     for epoch in range(math.ceil(length / count)):
         passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
@@ -6661,7 +6721,6 @@ OTHERWISE = ("num_train_epochs", "gradient_checkpointing")  # names of TRL's wit
 
 def trl_settings(config: Config, steps: int) -> dict:
     """Arguments of TRL's GRPOConfig for a resolved config."""
-    import torch
     from trl import GRPOConfig
 
     gpu = torch.cuda.is_available() and not config.use_cpu
@@ -6720,9 +6779,6 @@ class Stage:
 
     weights: dict[str, float]  # by name of the function
     steps: int
-
-
-TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # keys of other metrics
 
 
 def environment_score(rows: list[dict]) -> list[float | None]:
@@ -6796,8 +6852,7 @@ class Scorer:
             return environment_score(rows)
 
         def given(chosen: slice) -> dict:
-            arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
-            return arguments | {"completions": completions[chosen], **extra}
+            return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | extra
 
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
@@ -6865,11 +6920,11 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 def stage_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
-    given = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    given = {spec.partition("*")[0].rpartition(":")[2]: spec for spec in config.reward}
     library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
     names = (word, f"{word}_reward")
     target = next((known[one] for known in (given, library) for one in names if one in known), word)
-    return load_rewards(target + star + weight)
+    return load_rewards(target.partition("*")[0] + star + weight if star else target)
 
 
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
@@ -6895,6 +6950,9 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
+    for spec in config.reward:
+        used = any(id(function) in scorer.names for function, _ in load_rewards(spec))
+        need(used, f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without")
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
@@ -7066,20 +7124,8 @@ def evaluate(
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
-    samples, metrics = gather_rows(samples, failure), {}
-    for name in goal.weights:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    metrics |= accuracy_figures(samples)
-    if scores := known_scores(samples):
-        metrics["eval/score"] = statistics.fmean(scores)
-    metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
-    metrics |= {"eval/rows": len(samples)} | overlap_metric(rows)
-    if setup:
-        played = conversation_metrics([s["talk"] for s in samples])
-        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
-        metrics["eval/calls_mean"] = played["tool/calls_mean"]
-    return metrics, samples
+    samples = gather_rows(samples, failure)
+    return held_out_figures(samples, [s["length"] for s in samples], rows), samples
 
 
 # -------------------------------------------------------------------- colocated (src/programs/grpo_train/colocated.py)
@@ -7091,11 +7137,11 @@ BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
     "gpu_memory_utilization": "--vllm_gpu_memory_utilization",
     "max_model_len": "--max_prompt_length and --max_completion_length",
     "enable_sleep_mode": "--vllm_enable_sleep_mode",
-    "enable_lora": "to leave it out: TRL merges adapters for the copy",
+    "enable_lora": "leaving it out: TRL merges adapters for the copy",
     "tensor_parallel_size": "--trainer_args vllm_tensor_parallel_size=2",
     "model_impl": "--trainer_args vllm_model_impl=transformers",
     "trust_remote_code": "--trainer_args trust_remote_code=true",
-    **dict.fromkeys(("logprobs_mode", "distributed_executor_backend"), "to leave it out"),
+    **dict.fromkeys(("logprobs_mode", "distributed_executor_backend"), "leaving it out"),
 }
 
 
@@ -7117,7 +7163,7 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
     if config.use_vllm != "colocate":
         yield
         return
-    import_vllm("--use_vllm colocate", "to leave it out")
+    import_vllm("--use_vllm colocate", "leaving it out")
     from trl.generation import vllm_generation
 
     ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
@@ -7360,8 +7406,6 @@ class GrpoRun:
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
-        import torch
-
         self.stage, stage = now, self.stages[now]
         self.scorer.enter(stage)
         weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
@@ -7468,8 +7512,6 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
     """
     extra = {}
     if config.load_in_4bit:
-        import torch
-
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
     if adapter_settings(config.model):
@@ -7542,14 +7584,12 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
     else:
-        check_context(config, SimpleNamespace(policy=trainer.model), [*rows, *run.held_out])
+        check_context(config, SimpleNamespace(policy=trainer.model, networks=[trainer.model]), [*rows, *run.held_out])
     return trainer
 
 
 def check_padding(trainer) -> None:
     """Warn where padding on the left changes log-probs, as TRL passes no positions (GPT-2 has absolute ones)."""
-    import torch
-
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         return
     model, pad = trainer.model, torch.nn.functional.pad
@@ -7628,6 +7668,8 @@ def prepare_run(config: Config) -> Prepared:
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
+        if "steps" in config.given and config.steps != resolved.steps:
+            say(f"note: steps {config.steps}: without effect, as the stages have {resolved.steps}; try other --stages")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for

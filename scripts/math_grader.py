@@ -8,15 +8,15 @@
 """Grade mathematical answers: the final answer of a completion against a gold answer, always within a time limit.
 
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points. The rest (integrals,
-sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s a
-comparison and 1 s an item hold in threads and in async code. The worker takes about 2 s of processor time to start; it
-starts with the first item, and the first item that needs it waits.
+sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s per
+comparison and 1 s per item hold in threads and in async code. The worker starts with the first item and takes about 2 s
+of processor time to start; the first item that needs it waits.
 Model text is never evaluated: a parser of our own reads it. Digits of any script are read; 四十二 is text.
 
-What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is nothing but
-an answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
+What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is only an
+answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
 
-Deliberately left out: taking the last number of a text for its answer, which pays for repeating the prompt.
+Deliberately left out: taking the last number of a text as its answer, which would pay for repeating the prompt.
 
 The reward library loads this file when a function grades mathematics.
 
@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-211  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       214-349  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#       352-580  vocabulary      Patterns, names and units; texts brought into one form
-#       583-963  values          Reading answers: expressions at sample points, and the structures around them
-#      966-1147  worker          The worker that asks math-verify, within its time
-#     1150-1321  equality        Equality of values and of answers
-#     1324-1469  answers         The answer of a completion, and of a row
-#     1472-1560  command         The score of a completion, and the command line
+#        79-211  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       214-349  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       352-580  vocabulary      Patterns, names and units; bringing texts into one notation
+#       583-963  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#      966-1146  worker          The worker process that asks math-verify, with time limits
+#     1149-1320  equality        Equality of values and of answers
+#     1323-1467  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1470-1559  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -66,8 +66,8 @@ from typing import Any, NamedTuple
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -82,12 +82,12 @@ ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproxi
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -100,8 +100,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -111,7 +111,7 @@ _MARKS = {
     **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
-HEDGE = re.compile(  # behind an answer: a second one
+HEDGE = re.compile(  # after an answer: an alternative one
     r"[\s.,;!?()。，；、]*(?:(?i:or|oder|ou)\b|或|または|もしくは|(?i:maybe|perhaps|possibly|alternatively|also|and|vielleicht"
     r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
 )
@@ -120,7 +120,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -140,12 +140,12 @@ _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -155,7 +155,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -166,12 +166,12 @@ def has_mark(text: str) -> bool:
 
 
 def narrow(text: str) -> str:
-    """The text with full-width letters and marks, and the digits of all scripts, as ASCII's: Ｂ is B, ٤٢ is 42."""
+    """The text with full-width characters and the digits of all scripts as ASCII: Ｂ becomes B, ٤٢ becomes 42."""
     return text if text.isascii() else re.sub(r"\d", lambda m: str(int(m[0])), text.translate(_WIDE))
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -180,13 +180,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def second_letter(letter: str, rest: str) -> bool:
-    """Whether another choice is named behind one: C, or C, D) 12; not by the letters of Vitamin C, H2O and 5 N."""
+    """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
     label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
     other += r"(?![\w'’])"
     listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
@@ -195,14 +195,14 @@ def second_letter(letter: str, rest: str) -> bool:
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def corrected(text: str) -> str:
-    """What stands after the last "Wait, no," that an answer follows; without one, the text."""
+    """The text after the last correction ("Wait, no,") that an answer follows; the whole text if there is none."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
         stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
@@ -218,20 +218,20 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -242,7 +242,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -252,47 +252,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -301,12 +301,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -314,13 +314,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -335,14 +335,14 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -356,7 +356,7 @@ _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
 _UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
-# a unit in brackets, and a remark after one: 9 (apples), 12 [cm], 9 apples (total)
+# a unit in brackets, 9 (apples) and 12 [cm]; a remark after a unit, 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
 )
@@ -369,7 +369,7 @@ _CLEAN = [
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point after it either
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -483,7 +483,7 @@ _UNITS = {
     ).split("|")
     for alias in names.split()
 }
-_OF_ONE_KIND = (  # so that 2 hours and 30 minutes are one quantity
+_OF_ONE_KIND = (  # units that form one quantity, as in 2 hours 30 minutes
     "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
 ).split("|")
 _FOLD = (
@@ -506,7 +506,7 @@ _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|
 
 
 def _compound(text: str) -> str:
-    """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
+    """Write 2 hours 30 minutes as a list; products such as 2 ln 3x and 2 m 3 s stay."""
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
     known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
     return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
@@ -517,7 +517,7 @@ def _repeating(whole, start, cycle) -> str:
 
 
 def _unit(m: re.Match) -> str:
-    """A unit without its brackets; x and ab in brackets are factors, "or so" and "mod" no units."""
+    """A unit without its brackets; factors such as (x) and (ab), and words such as "mod", keep theirs."""
     words = {*re.findall(r"\w+", m[1].lower())}
     if words & _NO_UNIT:
         return "" if words & {"third", "quarters", "halves", "points"} else m[0]
@@ -526,7 +526,7 @@ def _unit(m: re.Match) -> str:
 
 
 def _remark(m: re.Match) -> str:
-    """A unit without the remark after it; one that takes it back stays."""
+    """A unit without the remark after it, unless the remark changes the meaning, such as "(not 3)"."""
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
@@ -567,7 +567,7 @@ def _is_enclosed(text: str) -> bool:
 
 
 def _cheap(src: str) -> bool:
-    """Whether sympy may see this: known macros only, small numbers, no tower of powers."""
+    """Whether sympy can take a text in time: known macros only, small numbers, no tower of powers."""
     # no min, max or gcd: they would pay for a list of guesses
     known = rf"\\(?:{_NAMES}|frac|binom|to|int|sum|prod|lim|[lr](?:floor|ceil))|{_GREEK}"
     return (
@@ -582,24 +582,24 @@ def _cheap(src: str) -> bool:
 
 # ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
 
-_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # of a part of an answer
+_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # labels a part of an answer
 
 
 class _Refused(Exception):
-    """The reader leaves this text to the worker, or (True) calls it too big for anyone."""
+    """The reader cannot read a text; the argument True says that it is too big for the worker too."""
 
 
 class _Value(NamedTuple):
     """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | either | text | raw | …
 
-    either: two readings of one text; huge: too large to read; bad: no answer.
+    either: two readings of one text; raw: for the worker; huge: too large to read; bad: no answer.
     """
 
     kind: str
     data: Any = None
     src: str = ""
     unit: str = ""
-    ulp: Fraction = Fraction(0)  # last place of a decimal of 4 or more significant digits
+    ulp: Fraction = Fraction(0)  # value of a decimal's last place, if it has at least 4 significant digits
 
 
 class _Reader:
@@ -700,7 +700,7 @@ class _Reader:
         return -place if self.sample == 3 else place
 
     def call(self, name: str):
-        """Read a function: its power or base, then an argument in brackets or up to the next sum or function."""
+        """Read a function: its power or base, then an argument in brackets, or up to the next sum or function."""
         power = base = None
         while self.tokens[self.at] in ("^", "_"):
             mark = self.next()
@@ -708,7 +708,7 @@ class _Reader:
         tight = self.tokens[self.at] in ("(", "{")
         value = self.read(9 if tight else 3)
         while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] in ("π", "degree")):
-            tight = self.tokens[self.at] == "degree"  # which ends an angle
+            tight = self.tokens[self.at] == "degree"  # ends the argument
             value *= self.read(3)
         if power == -1 and f"arc{name}" in _CALLS and base is None:
             name, power = f"arc{name}", None  # tan^{-1} is the inverse function
@@ -719,7 +719,7 @@ class _Reader:
 
 
 def _items(parts: list[str], down) -> list[_Value]:
-    """Read the items of a set or a list; 1 ± 2 is two of them."""
+    """Read the items of a set or list; 1 ± 2 counts as two."""
     items = []
     for part in parts:
         if part.strip():
@@ -729,7 +729,7 @@ def _items(parts: list[str], down) -> list[_Value]:
 
 
 def _without(points: list[_Value]) -> _Value:
-    """All real numbers but these, as a union of intervals; text where they are no numbers."""
+    """All real numbers except these points, as a union of intervals; a text if they are not all real numbers."""
     if not points or any(v.kind != "num" or len(v.data) > 1 or isinstance(v.data[0], complex) for v in points):
         return _Value("text", "∖" + "".join(v.src for v in points))
     places = {v.data[0]: v for v in points}
@@ -811,7 +811,7 @@ def _read(text: str, depth: int = 0) -> _Value:
 
 
 def _rounded(text: str, sides: list[str], down) -> _Value:
-    """√2 ≈ 1.41: either side is the value, where the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
+    """√2 ≈ 1.41 is either side, if the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
     exact, last = down(sides[0]), down(sides[-1])
     value = exact.data[1] if exact.kind == "eq" else exact
     digits = re.fullmatch(r"[-+]?\d*\.?(\d*)", sides[-1].replace(" ", ""))
@@ -938,7 +938,7 @@ def _value(text: str) -> _Value:
 
 
 def _with_labels(clean: str) -> str:
-    """Labelled parts with labels in brackets and commas between: `a) 12 b. 5` is `(a) 12, (b) 5`; else the text."""
+    """Write labelled parts alike: `a) 12 b. 5` becomes `(a) 12, (b) 5`; other texts stay."""
     start, *labelled = _LABEL.split(clean)
     labels, parts = labelled[::2], [re.sub(r"[,;\s]+(?:and)?\s*$", "", part) for part in labelled[1::2]]
     plain = all(re.search(r"\w", part) and not re.search(r"[-+*/^=]$", part) for part in parts)
@@ -948,7 +948,7 @@ def _with_labels(clean: str) -> str:
 
 
 def _choice(clean: str) -> tuple[str, str] | None:
-    """The letter of `C`, `(C)`, `C) 12 apples`, and its text or itself; None for (x + 1)^2 and (a)(b): expressions."""
+    """(Letter, text or the letter again) of `C`, `(C)` or `C) 12 apples`; None for expressions: (x + 1)^2, (a)(b)."""
     m = _CHOICE.fullmatch(clean)
     if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
         return None
@@ -965,16 +965,16 @@ def _words(value: _Value) -> str:
 
 # ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
 
-_LIMIT_S = 0.25  # a comparison in the worker
-_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
-_ITEM_S = 0.95  # all comparisons of an item
-_START_S = 60.0  # the longest wait for a worker that is starting
-_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds that an item may still compare]
+_LIMIT_S = 0.25  # for a comparison in the worker
+_LOST_S = 0.6  # after which a silent worker is replaced
+_ITEM_S = 0.95  # for all comparisons of an item
+_START_S = 60.0  # for a worker to start
+_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds left for an item's comparisons]
 
 
 @contextlib.contextmanager
 def one_item():
-    """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
+    """Limit all comparisons inside to `_ITEM_S` seconds together; when nested, the outer limit holds."""
     token = _LEFT.set(_LEFT.get() or [_ITEM_S])
     try:
         yield
@@ -987,22 +987,21 @@ class MathWorker:
 
     def __init__(self):
         self.reset()
-        if hasattr(os, "register_at_fork"):  # a lock that a thread holds at the fork would stay locked in the child
+        if hasattr(os, "register_at_fork"):  # else a lock held by a thread at the fork stays locked in the child
             os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        """Forget the process, which belongs to another one after a fork."""
+        """Forget the worker, which after a fork belongs to the parent."""
         self.lock, self.process, self.absent, self.patience_s = threading.Lock(), None, False, _START_S
 
     def ensure(self) -> None:
-        """Start the process beside the caller, where none runs."""
+        """Start the worker unless one runs; does not wait for it."""
         if self.process is None and not self.absent:
             with self.lock:
                 if self.process is None:
                     self.start()
 
     def start(self) -> None:
-        """Start the process."""
         self.ready, self.absent = False, os.name != "posix" or not importlib.util.find_spec("math_verify")
         if not self.absent:
             self.process = subprocess.Popen(
@@ -1015,7 +1014,7 @@ class MathWorker:
             )
 
     def ask(self, groups: list) -> bool | None:
-        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
+        """Whether each group's answers match its golds; None if a gold cannot be parsed, False if time runs out."""
         left = _LEFT.get() or [_ITEM_S]
         self.ensure()
         with self.lock:
@@ -1038,12 +1037,12 @@ class MathWorker:
                 left[0] -= time.monotonic() - started
 
     def exchange(self, groups: list) -> bool | None:
-        """Ask the process, which is ready; one that keeps silent is replaced."""
+        """Ask the worker, which is ready; a silent one is replaced."""
         try:
             with contextlib.suppress(OSError, ValueError):
                 self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                return json.loads(self.answer(_LOST_S))  # the worker keeps the limit; this is for one that is lost
-        except BaseException:  # an interrupt: the answer still to come is not the next question's
+                return json.loads(self.answer(_LOST_S))  # the worker keeps _LIMIT_S itself unless it is lost
+        except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
         self.stop()
@@ -1051,13 +1050,13 @@ class MathWorker:
         return False
 
     def answer(self, seconds: float) -> bytes:
-        """The next line of the process, or nothing after a time."""
+        """The worker's next line, or b"" after `seconds`."""
         with selectors.DefaultSelector() as waiting:
             waiting.register(self.process.stdout, selectors.EVENT_READ)
             return self.process.stdout.readline() if waiting.select(seconds) else b""
 
     def stop(self) -> None:
-        """Kill the process and what it forked."""
+        """Kill the worker and its children."""
         if self.process:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, 9)
@@ -1071,17 +1070,17 @@ _WORKER = MathWorker()
 
 
 def start_worker(patience_s: float = _START_S) -> None:
-    """Start the worker beside the caller, if it does not run.
+    """Start the worker unless it runs; does not wait for it.
 
     Args:
-        patience_s: seconds for which the first item that needs it may wait for its start.
+        patience_s: seconds that the first item that needs the worker may wait for it.
     """
     _WORKER.patience_s = patience_s
     _WORKER.ensure()
 
 
 def _judge(groups) -> bool | None:
-    """Match answers with golds by math-verify; runs in the worker only."""
+    """`ask`, by math-verify; runs in the worker only."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     def read(text):
@@ -1093,14 +1092,14 @@ def _judge(groups) -> bool | None:
         if not all(golds):
             return None
         for gold in golds:
-            found = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
-            if not found:
+            equal = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
+            if not equal:
                 return False
-            del answers[found[0]]
+            del answers[equal[0]]
     return True
 
 
-# what parser and sympy do for the first time costs up to a second; a comparison then takes milliseconds
+# first uses of the parser and sympy cost up to a second; later comparisons take milliseconds
 _WARM = [
     (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
     (r"\int_0^1 x dx", r"\frac12"),
@@ -1116,7 +1115,7 @@ _WARM = [
 
 
 def _math_worker() -> None:
-    """Serve `ask` on stdin and stdout, by a child that is replaced when a comparison takes too long."""
+    """Serve `ask` on stdin and stdout by a forked child, which is replaced if a comparison takes too long."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -1127,7 +1126,7 @@ def _math_worker() -> None:
         _judge([[[a], [b]]])
     print("ready", file=out, flush=True)
     while True:
-        child = os.fork()  # as warm as this process, and at once in place of one that took too long
+        child = os.fork()  # warmed up already, so that replacing it takes no time
         if not child:
             _serve(out)
             os._exit(0)
@@ -1137,7 +1136,7 @@ def _math_worker() -> None:
 
 
 def _serve(out) -> None:
-    """Answer comparisons; the kernel ends this process when one takes too long."""
+    """Answer comparisons; a timer's signal ends this process if one takes too long."""
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
         reply = False
@@ -1154,7 +1153,7 @@ _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was wer
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
-    """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
+    """Whether two numbers are equal at every sample point, or one correctly rounds the other's endless decimal."""
     same, count = True, max(len(a.data), len(g.data))
     for i, (x, y) in enumerate(zip((a.data * 4)[:count], (g.data * 4)[:count], strict=True)):
         x = x / scale
@@ -1173,7 +1172,7 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
 
 
 def _as_symbol(value: _Value) -> _Value:
-    """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
+    """2/3 a or 4 m^2 read again with the letter as a symbol instead of a unit."""
     side = value.src.rpartition("=")[2]  # of f(x) = 4 m^2
     product = _as_number(re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", side))
     return product._replace(src=value.src) if product.kind == "num" and not product.unit else value
@@ -1192,7 +1191,7 @@ def _same_number(a: _Value, g: _Value) -> bool:
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
-    """Compare; what only sympy can tell goes to `todo` as groups (answers, golds) to be matched."""
+    """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
     if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
@@ -1228,7 +1227,7 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
 
 
 def _span(value: _Value) -> _Value:
-    """A range such as 10-20 kg, a date or a score as a tuple of numbers with the unit; another value as it is."""
+    """A range such as 10-20 kg, a date or a score as a sequence of numbers with units; other values unchanged."""
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
@@ -1238,13 +1237,13 @@ def _span(value: _Value) -> _Value:
 
 
 def _proportional(p: list, q: list) -> bool:
-    """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
+    """Whether two equations, given as left − right at the sample points, differ only by a factor."""
     ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
     return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
 
 
 def _same_items(a: tuple, g: tuple, todo: list) -> bool:
-    """Brackets and order count for tuples and intervals, not for sets, unions and bare lists."""
+    """Whether two sequences are equal; brackets and order matter for tuples and intervals, not for sets and lists."""
     (open_a, close_a, left), (open_g, close_g, right) = a, g
     if open_a == open_g == "{":
         left, right = (
@@ -1253,7 +1252,7 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
     if open_a + close_a == "[]" and not open_g:
-        open_a = close_a = ""  # as Python writes a list
+        open_a = close_a = ""  # a Python list
     if {open_a, open_g} & {"(", "["}:
         pairs = {open_a + close_a, open_g + close_g}
         vectors = pairs <= {"()", "[]", ""} and (len(right) != 2 or right[0].kind == "seq")  # no intervals
@@ -1282,7 +1281,7 @@ def _is_prose(value: _Value) -> bool:
 
 
 def _agree(answer: str, gold: str) -> bool:
-    """Whether the texts behind one letter may be one option: not two values, nor texts without a common word or number.
+    """Whether the texts after the same letter may mean one option: no two values, nor texts without a common word.
 
     >>> _agree("It increases", "increases"), _agree("World War 2", "World War 1"), _agree("Babbage", "Darwin")
     (True, False, False)
@@ -1325,7 +1324,7 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 
 def _statement(text: str, m: re.Match) -> str:
-    """What follows `####` or "the answer is", up to the end of the sentence; hedges stay, so that they do not pay."""
+    """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
     rest = text[m.end() : m.end() + 500]
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
@@ -1349,8 +1348,7 @@ def final_answer(text: str) -> str | None:
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    said = itertools.islice(marks(tail), 500)
-    soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]
+    soft = [_statement(tail, m).strip() for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m)]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
@@ -1370,7 +1368,7 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal, perhaps with a reason after it; a sum to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason after it, else None; sums are None, as they may be the task."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
     sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
@@ -1395,21 +1393,21 @@ def gold_answer(gold: Any) -> str | None:
     return (boxes[-1] if boxes else marked_gold(text)) or None
 
 
-# a sum is never a result; a power or quotient is one, unless it stands in the prompt
+# a sum is never a result; a power or quotient is one unless the prompt has it
 _TASK = re.compile(rf"(?<=[\w)}}!])[+*-]|[√|]|\\(?:int|sum|prod|lim|[lr]?floor|[lr]?ceil)|{_NAMES}")
 _STEP = re.compile(r"[/^!]|\\(?:frac|binom)")
 _OPERATION = re.compile(rf"(?<=.)[+*/^-]|[√|!]|\\(?:frac|binom|int|sum|prod|lim)|{_NAMES}|\w\(")
 
 
 def _worked_out(answer: str, task: str) -> bool:
-    """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
+    """Whether a numerical answer is a result, not the task itself: copying 34+71 must not pay."""
     value, clean = _value(answer), _clean(answer)
     value = value.data[1] if value.kind == "eq" else value
     values = value.data if value.kind in ("all", "either") else [value]
     if value.kind != "raw" and not all(_is_constant(v) and isinstance(v.data[0], Fraction) for v in values):
         return True  # letters and roots: an expression is the answer
     sides = [side for side in re.split("[=≈]", clean) if _is_constant(_value(side))]
-    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # of 34+71 = 105 the last one
+    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # in 34+71 = 105 the last one
 
 
 def _is_result(side: str, has_unit: bool, task: str) -> bool:
@@ -1426,19 +1424,19 @@ _SLASH = re.compile(r"\\frac\{((?:[^{}+-]|\{[^{}]*\})+)\}\{(\w+|√\{\w+\})\}")
 
 
 def _plain(text: str) -> str:
-    """One notation, for a comparison as text: 2/4 is \\frac{2}{4}, x^2 x^{2}; words keep their spaces."""
+    """A text in one notation, for comparison as text: \\frac{2}{4} becomes 2/4, x^{2} x^2; words keep their spaces."""
     return re.sub(r"\{(\w)\}", r"\1", _SLASH.sub(r"\1/\2", _clean(text)))
 
 
 def _bare(text: str) -> str:
-    """An answer in that notation, without spaces, what it is called (y =, f(x) =) and brackets around it."""
+    """An answer in `_plain` notation without spaces, name (y =, f(x) =) and enclosing brackets."""
     plain = re.sub(r"\s", "", _plain(text))
     plain = re.sub(r"^(?:[A-Za-z]\w*|[a-z]\([a-z]\))=(?=[^=<>≤≥≠]+$)", "", plain)
     return plain[1:-1] if plain[:1] == "(" and _is_enclosed(plain) and "," not in plain else plain
 
 
 def _orders(plain: str):
-    """Yield a sum with its terms in any order, for up to four of them."""
+    """Yield a sum with its terms in every order, if there are at most four, else as it is."""
     terms, at = [], 0
     for part in _split(plain, "[+-]"):
         terms += [(plain[at - 1] if at else "+") + part] * bool(part)
@@ -1448,9 +1446,9 @@ def _orders(plain: str):
 
 
 def _is_copied(answer: str, expected: str, prompt: str) -> bool:
-    """Whether the prompt says an answer that is not the gold one's text: 2x = 6 for x = 3, 2x + 3x for 5x.
+    """Whether an answer other than the gold one's text is copied from the prompt: 2x = 6 for x = 3, 2x + 3x for 5x.
 
-    Of equations and inequalities, and of expressions with an operation, a sum's terms in any order.
+    Checked for equations, inequalities and expressions with an operation, where a sum's terms may have any order.
     """
     plain, gold = (re.sub(r"\s", "", _plain(text)) for text in (answer, expected))
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
@@ -1475,8 +1473,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
 
-    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
-    does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
+    If gold is a number, an answer that still has to be worked out scores 0, such as 34+71 for 105. So does an equation,
+    inequality or expression copied from the prompt, such as 2x + 3x for 5x.
     Takes a second at most; the first item that needs the worker also waits for its start.
     """
     _WORKER.ensure()
@@ -1486,7 +1484,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
 
 
 def _score(text: str, gold: Any, prompt: str) -> float | None:
-    """math_score within an item's time."""
+    """math_score for one gold answer."""
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
@@ -1512,13 +1510,13 @@ def graded_rows(path: str, completion: str, answer: str):
                 row = json.loads(line)
                 text, gold = row[completion], row[answer]
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                what = f"{path}, line {number}: got {type(error).__name__}: {error}"
-                raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
+                got = f"{path}, line {number}: got {type(error).__name__}: {error}"
+                raise ValueError(f"{got}; expected a JSON object with {completion!r} and {answer!r}") from None
             yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 
 def with_end_of_options(argv: list[str]) -> list[str]:
-    """The arguments with `--` before the first that begins with one minus: -4i is an answer, not an option."""
+    """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
     first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
     return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
 
@@ -1548,7 +1546,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has gone, as `| head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {told}", file=sys.stderr)
         return 2
     return 0
 

@@ -9,13 +9,11 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. The script compares log-probs of
-base + adapter with those of the merged model before it writes, and again after it has loaded the written folder. stdout
-has one JSON object with the measurements.
+The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object: how far
+log-probs of base + adapter and of the merged model differ, before writing and again after loading the written folder.
 
-Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
-base, which would round part of the update away (name the model that it was made from), and GPUs. The model in fp32 must
-fit in CPU memory.
+Deliberately left out: reward models and other heads (task type CAUSAL_LM only); several adapters into one; quantised
+bases, which would round part of the update away (give the unquantised model as --base); GPUs: fp32 must fit in memory.
 
     python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
     python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
@@ -24,15 +22,15 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#        54-104  messages       Errors that a user can fix, each with its exit code, messages on stderr, and the form …
-#       107-110  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       113-250  dialect        Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       253-281  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       284-302  processes      The processes of a run: torch at first use, device, threads, sums, distributing rows, …
-#       305-327  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       330-483  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       486-517  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       520-668  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#        52-102  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       105-113  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       116-254  dialect        Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       257-286  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       289-307  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       310-332  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       335-487  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       490-521  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       524-672  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -55,14 +53,14 @@ from pathlib import Path
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -71,7 +69,7 @@ FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|Pytorch
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -86,13 +84,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -100,7 +98,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -110,9 +108,14 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -146,7 +149,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -179,12 +182,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -193,7 +196,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -214,21 +217,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -236,14 +240,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -254,17 +258,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -285,10 +290,10 @@ def parse_flags(
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -306,13 +311,13 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -321,7 +326,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -329,11 +334,11 @@ def hub_is_reached() -> bool:
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -341,19 +346,18 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    """The shell command that merges an adapter into its base."""
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -364,18 +368,18 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -384,7 +388,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -392,7 +396,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -404,7 +408,7 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def saved_rows(base, weights: dict) -> dict:
-    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    """{layer: rows} for embedding and output layers among an adapter's saved tensors."""
     ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
     layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
     for key, x in weights.items():
@@ -418,7 +422,7 @@ def saved_rows(base, weights: dict) -> dict:
 
 
 def fit_embeddings(base, source: str) -> None:
-    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    """Resize a base's embeddings to the rows that an adapter has saved for added tokens; UserError if it lacks them."""
     from peft.utils import load_peft_weights
 
     known = base.get_input_embeddings().weight.shape[0]
@@ -429,7 +433,7 @@ def fit_embeddings(base, source: str) -> None:
     if tokenizer_of(source) == source:
         tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
         beyond = {token for token, i in tokens.items() if i >= size}
-    if beyond:  # a plain model may have a few, too
+    if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
@@ -438,11 +442,11 @@ def fit_embeddings(base, source: str) -> None:
         "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
     )
     if size != known:
-        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+        base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
 def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
-    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
@@ -467,7 +471,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    """Give the output layer its own weights if it shares them with the embeddings and LoRA changes either layer."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -478,7 +482,7 @@ def untie(model) -> None:
 
 
 def note_untied(model) -> None:
-    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    """Set tie_word_embeddings to false if the output layer has its own weights, so that other programs load them."""
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
         model.config.tie_word_embeddings = False
 
@@ -511,9 +515,9 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+            said = f"got a full disk while saving {target}; expected enough space; try deleting files"
         elif isinstance(error, OSError):
-            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+            said = f"got {error} while saving {target}; expected a writable folder; try another one"
         raise UserError(f"{said}; {intact}") from error
 
 
@@ -578,7 +582,7 @@ def merged_by_layers(model, dtype) -> tuple[float, float]:
                 module.merge()
             except RuntimeError as error:
                 why = str(error).rstrip(".")
-                raise UserError(f"got an adapter that peft cannot merge: {why}; try to serve it unmerged") from None
+                raise UserError(f"got an adapter that peft cannot merge: {why}; try serving it unmerged") from None
         elif isinstance(module, ModulesToSaveWrapper):
             saved = module.modules_to_save[module.active_adapters[0]]
             pairs = zip(module.original_module.parameters(), saved.parameters(), strict=True)

@@ -9,10 +9,10 @@
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today is at the top.
+written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today comes first.
 Without --from, the version comes from a pin, or from the names that the file uses.
 
-Deliberately left out: main modules of verl's recipes, which it names; values that bash computes.
+Deliberately left out: main modules of verl's recipes, which are named but not changed; values that bash computes.
 
     python scripts/migrate.py train.py --from trl==0.14 --out new.py            # a script, or a notebook
     python scripts/migrate.py train.py --from trl==0.14 --check --data rows.jsonl  # one step of it, on the CPU
@@ -23,28 +23,28 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         84-89  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#        92-138  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
+#         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
+#        92-138  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       141-145  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       148-557  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       560-777  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#       780-868  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      871-1073  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1076-1179  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     1182-1220  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     1223-1459  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
+#       560-777  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       780-868  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      871-1073  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1076-1179  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1182-1220  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1223-1459  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
 #     1462-2374  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2377-2942  edits             Edits at places of a text, each with its line of the table
-#     2945-3024  trl run           A TRL run as one version reads a script: its settings, and that version's defaults …
-#     3027-3305  trl settings      The settings of a TRL run today: by the tables, by hand, and by classes that cut …
-#     3308-3420  trainer parts     Arguments of a trainer: models as transformers loads them today, rewards that take …
-#     3423-3803  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3806-3882  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3885-4134  job files         Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     4137-4180  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4183-4521  verl run          A verl job of an old version as a job of the newest: keys, values, and defaults …
-#     4524-4674  trial             --check: one step of the new script, with two layers of its model and four rows, …
-#     4677-4905  command           The command line: input, output, messages
+#     2377-2942  edits             Edits of a text by offset, and the table row that explains each
+#     2945-3024  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3027-3306  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3309-3423  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3426-3807  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3810-3887  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3890-4140  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4143-4186  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4189-4528  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4531-4681  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4684-4912  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -85,7 +85,7 @@ from pathlib import Path
 
 
 def with_values(text: str, **values) -> str:
-    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    """Replace `{name}` in a text by its value; `"{name}"` loses its quotes, which keep a Python template valid."""
     return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
 
 
@@ -93,20 +93,20 @@ def with_values(text: str, **values) -> str:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -120,13 +120,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -134,7 +134,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -559,10 +559,10 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -574,27 +574,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -603,11 +603,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -620,9 +620,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -630,13 +630,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -652,7 +652,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -660,7 +660,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -670,7 +670,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -689,7 +689,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -709,7 +709,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -751,13 +751,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -765,7 +765,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -790,9 +790,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -805,7 +805,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -816,12 +816,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -837,15 +837,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -857,7 +857,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -875,7 +875,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -884,7 +884,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -894,7 +894,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -908,7 +908,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -917,7 +917,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -928,7 +928,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -956,7 +956,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -978,7 +978,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -987,12 +987,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -1008,7 +1008,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1020,12 +1020,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -1034,14 +1034,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -1050,7 +1050,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1079,8 +1079,8 @@ ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", 
 FSDP, CORRECTION = f"{ACTOR}.fsdp_config", "algorithm.rollout_correction"
 NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
-# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
-# that is a whole section, the keys of the old one stand below it.
+# Key, or key=value, from older guides or by a plausible guess -> (what verl 0.9.1 does with it, what to write instead).
+# If the replacement is a section, the old section's keys follow below it.
 IGNORED, GONE = "ignores it", "no longer has it"
 TODAY = {
     f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
@@ -1157,7 +1157,7 @@ TODAY = {
 
 
 def known_names(engine: str) -> set[str]:
-    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
+    """Every key of verl's configuration with a model engine; an empty set for an engine that is not in the file."""
     names, has_engine = set(), False
     for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
         where, section, *leaves = line.split()
@@ -1168,12 +1168,12 @@ def known_names(engine: str) -> set[str]:
 
 
 def advice_today(key: str, value: str) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    """(what verl does with a key, what to write instead) by its longest match in TODAY; None if it has none."""
     value = value.strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
+    for entry in sorted(TODAY, key=len, reverse=True):
+        name, _, only = entry.partition("=")
         if (key == name or key.startswith(f"{name}.")) and only in ("", value):
-            effect, instead = TODAY[trap]
+            effect, instead = TODAY[entry]
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
@@ -1182,14 +1182,14 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
 # --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
 
 RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # what is computed with
+COUNTS = (  # keys whose values verl computes with
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
 
 
 def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}: (configuration or None, a finding if Hydra refuses one)."""
+    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -1208,10 +1208,10 @@ def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
 
 
 def missing_values(composed) -> list[str]:
-    """Keys without a value, and counts that are no integers."""
+    """Findings for keys without a value, or else for counts that are not integers."""
     from omegaconf import OmegaConf
 
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
     missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
     if missing:
         return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
@@ -1455,7 +1455,7 @@ def trl_today(kind: str) -> dict:
 
 
 def trl_defaults(config: str) -> dict:
-    """{setting: default} of a config, with those of transformers."""
+    """{setting: default} of a TRL config, including the settings of transformers' TrainingArguments."""
     return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
 
 
@@ -2228,7 +2228,7 @@ VERL_CHANGES = """\
 "trainer.val_generations_to_log_to_wandb":[{"since":"0.2", "default":0}, {"since":"0.4", "gone":true,
 "renamed":"trainer.log_val_generations"}]}}
 """
-# By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
+# Written by hand: settings and defaults that do not affect a run, and replacements for names that are gone.
 NAMES_TEXT = r"""{
 "places": {"GRPOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
 "RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"], "SFTTrainer":
@@ -2294,7 +2294,7 @@ NAMES_TEXT = r"""{
 "EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
 """
 NAMES = json.loads(NAMES_TEXT)
-BASE = "TrainingArguments"  # of transformers
+BASE = "TrainingArguments"  # transformers' class, from which TRL's configs derive
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -2304,18 +2304,18 @@ def changes(package: str) -> dict:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version up to its minor number, for comparison."""
+    """(Major, minor) of a version, for comparison."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 def known_version(package: str, text: str) -> str:
-    """The minor version of the table for `0.14`, `0.14.2` or `v0.14`; UserError for one that it does not have."""
+    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`; UserError if the table does not have it."""
     versions = changes(package)["versions"]
     wanted = ".".join(text.removeprefix("v").split(".")[:2])
     if wanted in versions:
         return wanted
     known = f"{package}=={versions[0]} to {versions[-1]}"
-    raise UserError(f"got --from {package}=={text}; expected a version of {known}; try `pip index versions {package}`")
+    raise UserError(f"got --from {package}=={text}; expected {known}; try `pip index versions {package}`")
 
 
 def newest(package: str) -> str:
@@ -2323,9 +2323,9 @@ def newest(package: str) -> str:
 
 
 def entry_at(entries: list[dict], version: str) -> dict:
-    """The entry that holds in a version; empty before the first."""
-    held = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
-    return held[-1] if held else {}
+    """The table entry in force in a version; {} before the first."""
+    earlier = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
+    return earlier[-1] if earlier else {}
 
 
 def is_there(entries: list[dict], version: str) -> bool:
@@ -2334,7 +2334,7 @@ def is_there(entries: list[dict], version: str) -> bool:
 
 
 def transformers_of(version: str) -> str:
-    """The newest transformers that a version of TRL was published with; for the newest TRL, the newest of all."""
+    """The newest transformers at the time of a TRL release; 99.0, above all, for the newest TRL."""
     return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
 
 
@@ -2345,33 +2345,33 @@ def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
 
 
 def default_at(config: str, name: str, version: str):
-    """The default of a setting in a version of TRL, its own or that of transformers; ABSENT where it has none."""
-    own, base = entries_of(config, name)
-    if is_there(own, version):
-        return entry_at(own, version)["default"]
-    if base:
-        there = is_there(base, transformers_of(version))
-        return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    return trl_defaults("" if own else config).get(name, ABSENT)
+    """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, version):
+        return entry_at(in_config, version)["default"]
+    if in_base:
+        exists = is_there(in_base, transformers_of(version))
+        return entry_at(in_base, transformers_of(version))["default"] if exists else ABSENT
+    return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
-    """The entry that says since when a setting is gone; empty for one that is there, or was never known."""
-    own, base = entries_of(config, name)
-    if is_there(own, newest("trl")):
+    """The entry that removed a setting; {} if the setting still exists or never did."""
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, newest("trl")):
         return {}
-    last = base[-1] if base else own[-1] if own and name not in trl_defaults("") else {}
+    last = in_base[-1] if in_base else in_config[-1] if in_config and name not in trl_defaults("") else {}
     return last if last.get("gone") else {}
 
 
 def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
-    own, base = entries_of(config, name)
-    later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
+    in_config, in_base = entries_of(config, name)
+    later = [e["since"] for e in in_config if numbers(e["since"]) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
-    later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
+    later += [f"transformers {e['since']}" for e in in_base if numbers(e["since"]) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
-    return later[0] if later else f"transformers {gone}" if base else gone
+    return later[0] if later else f"transformers {gone}" if in_base else gone
 
 
 # ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
@@ -2758,15 +2758,15 @@ BY_HAND = r"""{
 }
 """
 RULES = json.loads(BY_HAND)
-UNSURE = " (set in a branch)"  # stands behind the name of such a setting where its source is asked for
+UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
 @dataclass(frozen=True)
 class Change:
-    """One line of the table: what becomes of a setting, its name today and its text there."""
+    """One row of the table: the name and value of a setting today, and why they changed."""
 
     name: str
-    text: str | None  # None where the setting goes; "" where the name is all, as of a class
+    text: str | None  # source of the value; None removes the setting; "": a name without a value, such as a class
     since: str  # the version that changed it
     why: str
     otherwise: str = "TypeError"  # what today's package would do without the change
@@ -2774,12 +2774,12 @@ class Change:
 
     @property
     def setting(self) -> str:
-        """What the new file says."""
+        """NAME=VALUE or NAME, as the new file has it; "" for a removed setting."""
         return "" if self.text is None else f"{self.name}={self.text}" if self.text else self.name
 
 
 def by_hand(name: str, text: str, rule: str) -> Change:
-    """A line of the table by a rule of by_hand.json."""
+    """A change whose version and reasons come from a rule of by_hand.json."""
     return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
 
 
@@ -2788,13 +2788,13 @@ def reason(rule: str) -> str:
 
 
 def chosen(text: str) -> str:
-    """`A if True else B` as A."""
+    """Reduce `A if True else B` to A, and `A if False else B` to B; other text stays."""
     match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)
     return match[1 if match[2] == "True" else 3] if match else text
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
-    """The rules with a setting or a note that hold for a version of a package."""
+    """The rules that apply to a version of a package; rules without `before` are used by name only."""
     rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
     at = numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
@@ -2802,15 +2802,15 @@ def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
 
 @dataclass(frozen=True)
 class Edit:
-    """`text` in the place of [start, end) of a file; an insertion where both are the same."""
+    """Replace [start, end) of a file by `text`; start == end inserts it."""
 
     start: int
     end: int
     text: str
-    change: Change | None = None  # None belongs to the edit before it
+    change: Change | None = None  # None: the edit has no row in the table
 
     def is_inside(self, start: int, end: int) -> bool:
-        """Whether it is a part of a text; what stands at either end of it is none."""
+        """Whether the edit lies within [start, end); an insertion at either end does not, nor does the whole span."""
         return start <= self.start < end and start < self.end <= end and (self.start, self.end) != (start, end)
 
 
@@ -2821,15 +2821,15 @@ class Report:
     edits: list[Edit] = field(default_factory=list)
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
-    conditions: list[str] = field(default_factory=list)  # of the notes: where the run is the same
+    conditions: list[str] = field(default_factory=list)  # the run is the same only if these hold
 
     def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
         edit = Edit(start, end, text, change)
-        if start == end or edit not in self.edits:  # two configs may share a dictionary
+        if start == end or edit not in self.edits:  # two configs that share a dictionary edit it twice
             self.edits.append(edit)
 
     def drop_inner(self) -> None:
-        """Leave out edits inside a text that goes."""
+        """Drop edits inside text that another edit deletes."""
         cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}
         self.edits = [e for e in self.edits if not any(e.is_inside(*cut) for cut in cuts)]
 
@@ -2848,17 +2848,17 @@ class Report:
             self.conditions.append(entry["same_if"])
 
     def rows(self, place) -> list[dict]:
-        """The table, in the order of the file; `place` gives the line of an offset."""
+        """The rows of the table in file order; `place(offset)` names the line."""
         ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
         names = ("setting", "since", "why", "otherwise", "source")
         return [{"line": place(e.start)} | {name: getattr(e.change, name) for name in names} for e in ordered]
 
 
 def edited(text: str, edits: list[Edit]) -> str:
-    """The text with the edits; those at one place follow one another, and only cuts may overlap.
+    """Apply edits to a text; insertions at one offset keep their order.
 
     Raises:
-        UserError: a text would stand in the place of another one's part.
+        UserError: two edits overlap, and one of them is not a deletion.
     """
     parts, at, before = [], 0, ""
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
@@ -2871,7 +2871,7 @@ def edited(text: str, edits: list[Edit]) -> str:
 
 
 def edited_source(source: PythonSource, edits: list[Edit]) -> str:
-    """A script or notebook with the edits; outputs and metadata of a notebook stay."""
+    """Apply edits to a script or notebook; a notebook keeps its outputs and metadata."""
     if not source.notebook:
         return edited(source.text, edits)
     for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
@@ -2884,22 +2884,22 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 
 
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
-    """Rename, replace or cut the arguments that a plan names, wherever they stand."""
+    """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
     for argument in [argument for argument in given if argument.name in plan]:
-        change, name, own = plan[argument.name], argument.name, source.code(argument.value)
+        change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
             text = "pass" * argument.is_statement
-        elif change.text in (last[name], name + UNSURE):  # the name alone, as another edit may be inside the value
+        elif change.text in (last[name], name + UNSURE):  # only the name: another edit may be inside the value
             start = source.text.rindex(name, argument.start, source.start(argument.value))
-            place, text, change = (start, start + len(name)), change.name, replace(change, text=own)
+            place, text, change = (start, start + len(name)), change.name, replace(change, text=value)
         report.edit(*place, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
-    """What to cut with an argument: its comma, and its line where it stands alone on it."""
+    """The span to delete for an argument: with its comma, and with its line if it is alone there."""
     start, end = argument.start, argument.end
     after = re.compile(r"\s*,").match(text, end)
     if not after:  # the last one: the comma before it goes
@@ -2913,7 +2913,7 @@ def removal(text: str, argument: Argument) -> tuple[int, int]:
 
 
 def add_arguments(source: PythonSource, call, added: list[Change], removed: set[int], report: Report) -> None:
-    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
+    """Insert arguments before the first keyword argument that stays, one per line if the call is laid out so."""
     start, end = source.span(call)
     kept = [k for k in call.keywords if source.start(k) not in removed]
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
@@ -2932,7 +2932,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
-    """Edit the arguments that a call has, and add the others of a plan."""
+    """Edit the arguments that a call gives, and add the plan's others."""
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}
@@ -2950,8 +2950,8 @@ SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
-def scoring(source: PythonSource) -> list[ast.AST]:
-    """The functions of a file that take completions, as TRL calls rewards by keyword."""
+def reward_functions(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file with a parameter `completions`, which TRL passes to rewards by keyword."""
     functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
     return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
 
@@ -2964,21 +2964,21 @@ class TrlRun:
     config: str  # the class that the trainer takes
     version: str
     call: ast.Call | None
-    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings that old trainers took themselves
-    unseen_args: ast.expr | None = None  # what stands for a config that is made at run time
+    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
+    unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
 
     def __post_init__(self):
         source, call = self.source, self.call
         self.unseen: list[ast.expr] = []
-        self.unsure: set[str] = set()  # set in a branch, or changed otherwise
-        self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
-        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of the script's own config
+        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
+        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
         self.arguments = [*self.fields.values()]
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-        if (made := call or self.unseen_args) is not None:
-            self.arguments = self.arguments + source.changes(made)
-            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(made)}
+        if (config_node := call or self.unseen_args) is not None:
+            self.arguments = self.arguments + source.changes(config_node)
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
         self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
@@ -2994,7 +2994,7 @@ class TrlRun:
         return any(argument.name == name for argument in self.arguments)
 
     def value(self, name: str):
-        """A literal, the version's default, None without one, or UNKNOWN for an expression."""
+        """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
         try:
             if name in self.unsure:
                 return UNKNOWN
@@ -3007,17 +3007,17 @@ class TrlRun:
         return None if default is ABSENT else default
 
     def text(self, name: str) -> str:
-        """The source of an argument, or its default as Python; one that is set in a branch is marked as such."""
+        """The source of an argument, else of its default; NAME + UNSURE for an unsure value."""
         if name in self.unsure:
             return name + UNSURE
         return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
 
     def place(self, name: str) -> str:
-        """Where an argument is given last."""
+        """The place where an argument is last given; "" for a default."""
         return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
-        """Whether a setting is given or by default, and may be other than off."""
+        """Whether a setting, given or by default, may be other than off."""
         return self.value(name) not in (None, False, "no")
 
     def before(self, version: str) -> bool:
@@ -3026,11 +3026,11 @@ class TrlRun:
 
 # ----------------------------------------------------------------- trl settings (src/programs/migrate/trl_settings.py)
 
-Plan = dict[str, Change]  # {argument: what becomes of it}
+Plan = dict[str, Change]  # {argument: its change}
 
 
 def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
+    """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
     for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
         wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
@@ -3053,27 +3053,28 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def applies(run: TrlRun, entry: dict) -> bool:
-    """Whether a rule may hold: one setting of `when` is on, `given` is given, `unless` is not, those of `is` have one
-    of the values there, or are known at run time only, and a reward has the `text`.
+    """Whether a rule may apply: a setting of `when` is on, `given` is given, `unless` is neither given nor imported,
+    settings of `is` have a listed value or an unknown one, and some reward's source matches `text`.
     """
-    unless, rewards = entry.get("unless", ""), scoring(run.source) if "text" in entry else ()
+    unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
-    is_given = unless in {*run.source.imports, *run.source.calls} or (run.has(unless) and run.value(unless) is not None)
+    is_out = unless in {*run.source.imports, *run.source.calls}
+    is_out = is_out or (run.has(unless) and run.value(unless) is not None)
     for name, wanted in entry.get("is", {}).items():
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
-    return bool(is_on and has_text) and not is_given and ("given" not in entry or run.has(entry["given"]))
+    return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
 
 
 def term(text: str) -> str:
-    """An expression as part of a larger one."""
+    """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
     return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def text_of_rule(run: TrlRun, form: str | None) -> str | None:
-    """A text of by_hand.json with the settings that it names; a number where all of them are written as such."""
+    """Fill a text of by_hand.json with the settings that it names; compute it if they are two numbers."""
     if form is None:
         return None
     text = form.format_map({name: term(run.text(name)) for name in re.findall(r"\{(\w+)\}", form)})
@@ -3084,7 +3085,7 @@ def text_of_rule(run: TrlRun, form: str | None) -> str | None:
 
 
 def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """The share of warmup steps."""
+    """Migrate warmup_ratio, today a warmup_steps below 1."""
     since, ratio, text = "transformers 5.0", run.value("warmup_ratio"), run.text("warmup_ratio")
     steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
     if not run.has("warmup_ratio"):
@@ -3102,7 +3103,7 @@ def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """DPO: the SFT term, and a loss by its new name."""
+    """Migrate DPO's rpo_alpha, today the weight of a loss `sft`, and the loss aot_pair."""
     kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
     if run.config != "DPOConfig" or not run.before("0.29"):
         return
@@ -3127,17 +3128,17 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """What no signature shows: plans that stand or fall as a whole."""
+    """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
     yield from by_rules(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
 
 
-CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
-"""What old trainers did, as classes derived from a script's own; its expressions are defaults of arguments."""
+"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
@@ -3167,7 +3168,7 @@ class DPO(DPOTrainer):
                 answers = {key: ids[:answer] for key, ids in answers.items()}
             return answers | {"prompt_ids": prompt}
 
-        args.max_length, length = None, args.max_length  # leaves out no long prompt
+        args.max_length, length = None, args.max_length  # drops no long prompt
         rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
         args.max_length = length
         return rows.map(cut)
@@ -3186,7 +3187,7 @@ class SFT(SFTTrainer):
 
 
 def python(value) -> str:
-    """A default of a table as source."""
+    """Python source of a default in the tables."""
     if isinstance(value, dict) and set(value) == {"expr"}:
         return value["expr"]
     return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
@@ -3200,8 +3201,8 @@ def is_same(name: str, old, new) -> bool:
 
 
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
-    """What becomes of the arguments that the script gives and that are gone."""
-    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # whose prompts no class cuts
+    """Changes of given arguments that no longer exist."""
+    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone or (name in cut and name in run.fields):
@@ -3226,7 +3227,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
 
 
 def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Defaults that changed and that the script does not give, with their old values."""
+    """Old values of defaults that changed, for settings that the script does not give."""
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
@@ -3239,31 +3240,31 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
 
 
 def is_idle(run: TrlRun, name: str) -> bool:
-    """Whether a setting cannot act beside what the script gives."""
+    """Whether a setting has no effect in a run, for what the script gives or its config."""
     switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
     return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
-    """{argument: what becomes of it}, with those to add."""
+    """{argument: its change}, with arguments to add."""
     plan = given_changes(run, report) | default_changes(run)
-    seen = run.call is None and run.config in run.source.calls  # calls elsewhere, which get their own
+    is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
     for group in meanings(run, report):
         for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
             change = group.pop(name)
-            if not seen or name in {*run.nodes, *run.unsure}:
+            if not is_made_elsewhere or name in {*run.nodes, *run.unsure}:
                 report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
         of_branch = [c for name, c in group.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
         for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
             shown = ", ".join(c.setting.replace(UNSURE, "") for c in group.values() if c.text)
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
-        plan |= {} if of_branch else group  # what an edit says would hold in one branch alone
+        plan |= {} if of_branch else group  # an edit would be right in one branch only
     return plan
 
 
 def prompt_limit(run: TrlRun, call: ast.Call | None = None):
-    """(Tokens that the old version cut prompts to or None, their source before the call of the trainer)."""
+    """(Tokens that the old version cut prompts to, None or UNKNOWN; their source before the trainer's call)."""
     limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
     if run.config == "DPOConfig" and run.before("0.12"):
         limit, default = limit or 128, 128
@@ -3277,9 +3278,9 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
 
 
 def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
-    """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
+    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
 
-    `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
+    `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
     """
     limit, shown = prompt_limit(run, call)
     is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
@@ -3299,7 +3300,7 @@ def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> 
 
 
 def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
-    """A class of old_trainers.py with its values, without its first line."""
+    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
     text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
     text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
     return ending, text, by_hand(ending, "", rule)
@@ -3323,7 +3324,7 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
-    """What becomes of old arguments of from_pretrained; two that become one are named."""
+    """Changes to old arguments of from_pretrained; refuses a second argument with the same new name."""
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
@@ -3337,7 +3338,7 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
     switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
     if any(name in QUANTISED for name in parts):
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
-    if switches:  # a BitsAndBytesConfig where all are False quantises, too
+    if switches:  # BitsAndBytesConfig would quantise even if all were False
         text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
         text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
         plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
@@ -3345,16 +3346,19 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
 
 
 def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
-    """The old dtype where a call gives none: float16 if it quantises, by an argument `node` or a new one, `text`."""
-    made = source.resolved(node)
-    if (isinstance(made, ast.Call) and source.name_of(made).endswith("Config")) or text.endswith(")"):
+    """Source of the dtype that old transformers chose: float16 for a quantised model, else float32.
+
+    `node`: the call's quantization_config; `text`: the one that migration adds, or "".
+    """
+    origin = source.resolved(node)
+    if (isinstance(origin, ast.Call) and source.name_of(origin).endswith("Config")) or text.endswith(")"):
         return '"float16"'
     condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
     return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
-    """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
+    """Edit calls of from_pretrained and dictionaries of its arguments; returns whether one uses BitsAndBytesConfig."""
     is_old, plans = numbers(transformers_of(version)) < (5, 0), []
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
@@ -3369,15 +3373,15 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
     named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
     named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
     for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
-        made = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a field
-        items, _ = source.items(made[0] if made else node.value)
+        factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
+        items, _ = source.items(factories[0] if factories else node.value)
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
 
 
 def mend_model_config(source: PythonSource, report: Report) -> None:
-    """Settings of TRL's ModelConfig that are gone, as arguments and where `model_args.name` reads them."""
+    """Rename or refuse settings that TRL's ModelConfig no longer has: its arguments, and reads of `model_args.name`."""
     given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
     reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
     given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
@@ -3393,7 +3397,7 @@ def mend_model_config(source: PythonSource, report: Report) -> None:
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
-    """Say that Unsloth replaces code of TRL, and what its calls are without it."""
+    """Refuse imports of Unsloth, which replaces code of TRL, and name the plain calls."""
     for module, _, statement in source.imports.values():
         if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
             why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
@@ -3405,13 +3409,12 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 
 
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
+    """Add **kwargs to each reward function of the file; note imported rewards, which may lack it.
 
-    One that is imported is named.
+    `node`: the trainer's reward_funcs, or None.
     """
-    for given in [function.args for function in scoring(source) if not function.args.kwarg]:
-        parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
-        end = max(source.span(part)[1] for part in parts)
+    for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
+        end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
         if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
             report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
@@ -3422,11 +3425,11 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
-MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
+MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """Calls of TRL's trainers, and of the script's own classes that are made of one."""
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
         for base in source.bases(definition):
@@ -3435,18 +3438,18 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        made = source.origin(call.func)  # a class by another name
-        found = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
-        calls += [(names[name], call) for name in map(source.name_of, found) if name in names][:1]
+        origin = source.origin(call.func)
+        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
+        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
-    """(The call that makes the trainer's args, what stands there)."""
+    """(The call that makes a trainer's config, if it is seen; the expression that the trainer gets)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
-    made = source.origin(node)
-    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), BASE}
-    return (made if is_config else None), node
+    origin = source.origin(node)
+    is_config = isinstance(origin, ast.Call) and source.name_of(origin) in {*CONFIGS.values(), BASE}
+    return (origin if is_config else None), node
 
 
 class TrlMigration:
@@ -3454,10 +3457,10 @@ class TrlMigration:
 
     def __init__(self, source: PythonSource, version: str):
         self.source, self.version, self.report = source, version, Report()
-        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
-        self.done: set[int] = set()  # calls of configs
-        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
-        self.carried: set[str] = set()  # names of trainers that are gone, with their settings, and of their configs
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
+        self.done: set[int] = set()  # ids of config calls that are edited
+        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # runs whose config the script may read
+        self.carried: set[str] = set()  # names of refused trainers and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -3467,14 +3470,14 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in [*CONFIGS.values(), BASE]:  # those that no trainer of this file takes, as a function returns them
+        for config in [*CONFIGS.values(), BASE]:  # configs that no trainer here takes, such as a function's result
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
         for run, settings in self.read:
-            self.reads(run, settings)
+            self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
@@ -3488,6 +3491,7 @@ class TrlMigration:
         self.report.refuse(place, text, why, nearest)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
+        """Migrate one call of a trainer, with its config, rewards and class."""
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
@@ -3536,14 +3540,14 @@ class TrlMigration:
             mend_rewards(source, rewards if run.before("0.18") else None, report)
 
     def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
-        """(What becomes of a trainer's own arguments, those that are the config's now, the values that won over it)."""
-        is_own = self.source.code(call.func) in self.source.definitions  # it may take more
+        """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
+        is_own = self.source.code(call.func) in self.source.definitions  # a subclass may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
         of_trainer, names = {}, {argument.name for argument in arguments}
         for argument in arguments:
             name, value, text = argument.name, argument.value, self.source.code(argument.value)
             entry = entry_at(table.get(name, []), newest("trl"))
-            if name == "tokenizer":  # gone from all trainers, with a warning before
+            if name == "tokenizer":  # deprecated, then removed from all trainers
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
                 if not is_own and name not in trl_today("trainers").get(trainer, [name]):
@@ -3557,7 +3561,7 @@ class TrlMigration:
                 is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
                 if text != "None" and not (is_read and self.source.is_object(value.value, made)):
                     of_trainer[new] = value
-                    if not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                    if not new.startswith(("max_prompt", "max_target")):  # a class that migration adds cuts prompts
                         moved[name] = Change(new, text, since, "an argument of the config now")
             elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
@@ -3566,9 +3570,9 @@ class TrlMigration:
         return plan, moved, of_trainer
 
     def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
-        """Leave arguments at their trainer that are not the same at the call of the config."""
+        """Refuse moved arguments whose value may differ at the config's call or at another trainer that shares it."""
         source, made = self.source, run.call
-        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # of another trainer
+        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # if trainers share it
         for name, change in moved.items():
             value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
             why = "an argument of the config now, which another trainer takes too"
@@ -3582,7 +3586,7 @@ class TrlMigration:
                 del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Edit the call of a config, and the assignments to its attributes, once."""
+        """Edit a config's call and the assignments to its attributes, once."""
         source, report = self.source, self.report
         if id(run.call) in self.done:
             return
@@ -3606,16 +3610,16 @@ class TrlMigration:
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
 
-    def reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Settings that the script reads from a config: by a new name or their value where they are gone."""
-        source, report, made = self.source, self.report, run.call or run.unseen_args
+    def edit_reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Where the script reads a setting that is gone, put its new name or its value."""
+        source, report, config = self.source, self.report, run.call or run.unseen_args
         cuts = [edit for edit in report.edits if not edit.text]
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
         in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
         in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
-        for node in [x for x in loads if source.is_object(x.value, made) or x in in_callback]:
+        for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
             new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
             is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
@@ -3654,20 +3658,20 @@ class TrlMigration:
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
-        """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
+        """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        places = ", ".join(dict.fromkeys(map(self.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
         added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
-        then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
+        defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
-        why += f"; {run.config}(…) is edited at {seen}" if seen else f"; {then}" * bool(added)
+        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
         return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
-        """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
+        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
@@ -3682,7 +3686,7 @@ class TrlMigration:
         report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
-        """What no edit brings back: places of arguments, methods that are replaced."""
+        """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
         source, report, place = self.source, self.report, self.place(call)
         first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
@@ -3701,11 +3705,11 @@ class TrlMigration:
             report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
-        """A formatting_func that took a batch and returned its texts, for one row."""
-        source, made = self.source, self.source.resolved(given)
+        """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
+        source, function = self.source, self.source.resolved(given)
         nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
         returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
-        returned += [made.body] if isinstance(made, ast.Lambda) else []
+        returned += [function.body] if isinstance(function, ast.Lambda) else []
         has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
         appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
@@ -3716,13 +3720,13 @@ class TrlMigration:
         return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
-        """A trainer that is gone: the command of this bundle with its settings."""
+        """Refuse a trainer that TRL dropped; suggest this bundle's command with its settings."""
         config = CONFIGS[trainer]
         calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
         for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
             values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
-            if not any(x is None or x is False or x is UNKNOWN for x in values):  # a default of that version, too
+            if not any(x is None or x is False or x is UNKNOWN for x in values):  # defaults of that version count too
                 flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
@@ -3738,7 +3742,7 @@ class TrlMigration:
         self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
-        """Where a name of a module of TRL is today; "" for nowhere."""
+        """The module of TRL that has a name today; "" if none has."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *self.carried, "*"}
@@ -3753,7 +3757,7 @@ class TrlMigration:
         return module if name in known and name not in NAMES["gone_names"] else ""
 
     def move_names(self) -> None:
-        """Imports from TRL, and names behind `trl.`, that moved or are gone."""
+        """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
         for module, name, node in source.imports.values():
             if module.startswith("transformers") and name in nowhere:
@@ -3792,7 +3796,7 @@ class TrlMigration:
 
 
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
-    """What a version makes of a script where it says nothing: {setting: value}, by what would be written out."""
+    """{setting: value} that a version uses where the script gives none, as migration would write it out."""
     settings, report = {}, Report()
     for trainer, call in trainer_calls(source):
         run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
@@ -3805,50 +3809,51 @@ def outcome(source: PythonSource, version: str) -> dict[str, str]:
 
 # ------------------------------------------------------------------------- versions (src/programs/migrate/versions.py)
 
-Use = tuple[str, str, list[dict]]  # what the file uses, where, its entries in the table
+Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
 
 
 def uses(source: PythonSource) -> list[Use]:
-    """Arguments and imports of a script whose presence depends on the version."""
-    tables, named = changes("trl"), []
+    """Arguments and imports of a script that only some versions have."""
+    tables, version_uses = changes("trl"), []
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
         names = [argument.name for argument in source.arguments(call)[0]]
-        named += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        made, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], made)] if made else []
+        version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
+        config_node, _ = config_call(source, trainer, call)
+        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
         place = source.place(source.start(call))
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
-            own, base = entries_of(config, name)
-            if own and not base and name not in trl_defaults(""):
-                named.append((f"{config}({name}=…)", place, own))
+            in_config, in_base = entries_of(config, name)
+            if in_config and not in_base and name not in trl_defaults(""):
+                version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
-            named.append((f"from {module} import {name}", source.place(source.start(node)), entries))
-    return named
+            version_uses.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+    return version_uses
 
 
 def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
     """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
     pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
-    near = Path(file).parent / "requirements.txt"
-    texts = {file: text} | ({str(near): near.read_text(encoding="utf-8", errors="replace")} if near.is_file() else {})
+    texts, requirements = {file: text}, Path(file).parent / "requirements.txt"
+    if requirements.is_file():
+        texts[str(requirements)] = requirements.read_text(encoding="utf-8", errors="replace")
     for name, content in texts.items():
         if match := pattern.search(content):
             return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
     return None
 
 
-def chosen_version(package: str, file: str, text: str, given: str, named: list[Use], outcome: Callable) -> tuple:
+def chosen_version(package: str, file: str, text: str, given: str, file_uses: list[Use], outcome: Callable) -> tuple:
     """(Version, how it was found).
 
     Raises:
-        UserError: the given one, or every one, lacks a name; or several fit, and make different runs of the file.
+        UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
     """
-    for use, place, entries in named if given else []:
+    for use, place, entries in file_uses if given else []:
         if entries and not entry_at(entries, given):
             got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {entries[0]['since']}"
             expected = f"expected a version from {entries[0]['since']} on"
@@ -3858,7 +3863,7 @@ def chosen_version(package: str, file: str, text: str, given: str, named: list[U
     if pin := pinned(package, file, text):
         return pin
     versions = changes(package)["versions"]
-    lacking = {v: [use for use, _, entries in named if not is_there(entries, v)] for v in versions}
+    lacking = {v: [use for use, _, entries in file_uses if not is_there(entries, v)] for v in versions}
     fitting = [v for v in versions if not lacking[v]]
     if not fitting:
         best = min(versions, key=lambda v: len(lacking[v]))
@@ -3894,13 +3899,13 @@ WORD = re.compile(
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
-STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
+STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an escape, a comment, a here-document
     r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
 )
-OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
+OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
-IN_BRANCH = "$(set in a branch)"  # the value of such a word, where a rule needs it
+IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -3913,7 +3918,7 @@ class Word:
     start: int
     end: int
     sign: str = ""
-    in_branch: bool = False  # of the shell; it may not run
+    in_branch: bool = False  # inside a branch of the shell, which may not run
 
     @property
     def plain(self) -> str:
@@ -3922,12 +3927,12 @@ class Word:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing of the value is known at run time only."""
+        """Whether the value contains no shell variable or command."""
         return "$" not in (self.value or "") and "`" not in (self.value or "")
 
 
 class JobFile:
-    """A text with settings at places."""
+    """A text with settings at known offsets."""
 
     text: str
 
@@ -3938,11 +3943,11 @@ class JobFile:
         return edited(self.text, edits)
 
     def commands(self) -> list["JobFile"]:
-        """The job of each run that the file starts."""
+        """One job for each run that the file starts."""
         return [self]
 
     def apply(self, edits: list[tuple[Word, Change]], added: list[Change], report: Report) -> None:
-        """Rename, replace or cut settings where they stand, and add others."""
+        """Rename, replace or remove settings, and add others."""
         for word, change in edits:
             edit = self.remove if change.text is None else self.replace
             edit(word, change, report)
@@ -3957,20 +3962,20 @@ class ShellJob(JobFile):
         marks = [(match[0][0], match.start() + 1, match.end() - 1) for match in STRING.finditer(text)]
         self.strings = [(start, end) for mark, start, end in marks if mark in "'\""]
         self.comments = [(start, end) for mark, start, end in marks if mark == "#"]
-        self.words = [*self.found(WORD, 0, len(text))]
+        self.words = [*self.find_words(WORD, 0, len(text))]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
         self.spans = [(start, self.command_end(end)) for _, start, end in self.mains]
-        for start, end in self.spans:  # settings of other sections: words up to the end of the command
-            found = [(word, word.key.split(".")[0]) for word in self.found(OTHER, start, end)]
-            self.words += [word for word, section in found if section not in (*SECTIONS, "hydra")]
+        for start, end in self.spans:  # within a command, words of other sections are settings too
+            words = self.find_words(OTHER, start, end)
+            self.words += [word for word in words if word.key.split(".")[0] not in (*SECTIONS, "hydra")]
 
     def command_end(self, start: int) -> int:
-        """The end of a command: that of the quotes around it, or where the shell ends it."""
+        """The offset where a command ends: the closing quote around it, or the shell's separator."""
         return COMMAND.match(self.text, start, (self.around(start) or (0, len(self.text)))[1]).end()
 
     def commands(self) -> list["ShellJob"]:
-        """One job for each main module: its own words, and those of variables that no other command alone names."""
+        """One job for each main module, with the words of its command and variables, and words that no command uses."""
         jobs = []
         for main, span in zip(self.mains, self.spans, strict=True):
             job = copy(self)
@@ -3986,13 +3991,13 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may pass over a place: inside an if or a case, after && or ||."""
+        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
         return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
 
-    def found(self, pattern: re.Pattern, start: int, end: int):
-        """Words in their order; each ends before the quotes around it."""
+    def find_words(self, pattern: re.Pattern, start: int, end: int):
+        """Yield the words between two offsets that match, in order, except those in comments."""
         while match := pattern.search(self.text, start, end):
             word = self.word(match)
             start = max(word.end, match.start() + 1)
@@ -4002,14 +4007,14 @@ class ShellJob(JobFile):
     def word(self, match: re.Match) -> Word:
         value, start, end = match["value"], match.start(), match.end()
         around = self.around(start)
-        if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
+        if around and value is not None:  # in quotes it ends with them, or where another setting follows
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
 
     def around(self, place: int) -> tuple[int, int] | None:
-        """The quoted text around a position."""
+        """The span of the quoted text around an offset, or None."""
         return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:
@@ -4030,11 +4035,11 @@ class ShellJob(JobFile):
             report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", change)
         elif rest[1] or not before:
             report.edit(line, rest.end(), "", change)
-        else:  # the last line of a command: the one before no longer goes on
+        else:  # the last line of a command: the line before loses its backslash
             report.edit(before.start(), end, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put words after the main module of each command, so that all that the job says wins over them."""
+        """Insert words right after each main module, so that the job's own words, which follow, win."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
@@ -4061,15 +4066,16 @@ class YamlJob(JobFile):
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
-        self.starts: dict[str, int] = {}  # of the key of a section
-        self.moved: list[Change] = []  # settings of another section, written by add
+        self.starts: dict[str, int] = {}  # {section: offset of its key}
+        self.moved: list[Change] = []  # settings that change their section; `add` writes them
         self.removed: set[str] = set()
         words = [*self.below(root, "")]
-        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names for other values
-        of_fork = [w for w in words if w.key.startswith("worker.")][:1]
-        self.mains = [("verl.trainer.main", w.start, w.end) for w in of_fork]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names that ${…} reads
+        fork_words = [w for w in words if w.key.startswith("worker.")][:1]
+        self.mains = [("verl.trainer.main", w.start, w.end) for w in fork_words]
 
     def below(self, node, prefix: str):
+        """Yield the words of a mapping; note its sections."""
         for key, value in node.value:
             name, start = f"{prefix}{key.value}", key.start_mark.index
             if name in ("defaults", "hydra"):  # Hydra's own
@@ -4098,12 +4104,12 @@ class YamlJob(JobFile):
             self.cut(word.start, word.end, change, report)
 
     def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
-        """Cut whole lines."""
+        """Delete the lines of a span."""
         after = self.text.find("\n", end)
         report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put settings at the end of the deepest section that is there."""
+        """Delete sections that are now empty; put each setting at the end of the deepest section that exists."""
         import yaml
 
         for name, start in self.starts.items():
@@ -4123,7 +4129,7 @@ class YamlJob(JobFile):
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
             line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
-            place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
+            place = len(self.text) if line_end < 0 else line_end + 1  # on a new line, as the last one may be deleted
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
             text = f"\n{text[:-1]}" if line_end < 0 else text
             if section.flow_style:
@@ -4138,12 +4144,12 @@ class YamlJob(JobFile):
 
 
 def config_of(job: YamlJob) -> str:
-    """The config class that the keys of a file belong to; "" for none."""
+    """The config class that a key of the file gives away; "" if none does."""
     return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
-    """The settings of a file as a call of a config."""
+    """The run of a YAML file, with its settings as arguments of a config's call."""
     import yaml
 
     given = {key: value for key, value in (yaml.safe_load(job.text) or {}).items() if str(key).isidentifier()}
@@ -4152,7 +4158,7 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
-    """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    """Edit the settings of a file; refuse what only a class in a script restores."""
     report = Report()
     plan = planned(run, report)
     for key, change in [*plan.items()]:
@@ -4183,20 +4189,21 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
 # ------------------------------------------------------------------------- verl run (src/programs/migrate/verl_run.py)
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
-FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
+FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # take any name
 MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
-# Settings that only place the old reward model, or gradients, on the machine.
+# Settings that only say how the machine holds the old reward model, or gradients.
 OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
     r"|model\.(fsdp_config\.[\w.]+|use_\w+))|.*\.grad_offload"
 )
-NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
+NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a shell variable for one
 UNSET = ("False", "false", "null", "None", "0", "-1")
+# (Key, value) that verl never read.
 UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
 OWN_CONFIG = re.compile(
     r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
 )
-TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
+TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # advice that is a key, not a sentence
 
 
 class VerlMigration:
@@ -4231,15 +4238,15 @@ class VerlMigration:
                 edits.append((word, changes.pop(word.key)))
                 added |= changes
         done = {word.key for word, _ in edits}
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.reads(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        if own := [*OWN_CONFIG.finditer(job.text)]:  # a file of settings, or a folder, that is not verl's
+        if matches := [*OWN_CONFIG.finditer(job.text)]:  # a configuration file or folder that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
             nearest = f"migrate.py on that file too, with --from verl=={self.version}"
-            report.refuse(job.place(own[0].start()), " ".join(match[0] for match in own), why, nearest)
+            report.refuse(job.place(matches[0].start()), " ".join(match[0] for match in matches), why, nearest)
         else:
             silent = {key: change for key, change in self.silent().items() if key not in done}
-        # a default stands before all words of its command, so that one in a branch wins where it runs
+        # defaults come before all words of a command, so that a word in a branch wins if it runs
         sure = {key for key in self.given if not self.is_unsure(key)}
         edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
         job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
@@ -4251,7 +4258,7 @@ class VerlMigration:
         return self.text(key) == IN_BRANCH
 
     def nearest(self, key: str) -> str:
-        """The key of verl whose last name is nearly the same."""
+        """Advice for an unknown key: verl's most similar key, or to leave it out."""
         section, _, last = key.rpartition(".")
         names = key.split(".")[-1 if key.partition(".")[0] in SECTIONS else -2 :]  # two, if verl lacks the section
         alike = [x for x in self.known if x.endswith("." + ".".join(names))]
@@ -4261,8 +4268,8 @@ class VerlMigration:
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
 
-    def read(self, word: Word) -> bool:
-        """Whether verl has a key, or a dictionary of free names that it stands in."""
+    def reads(self, word: Word) -> bool:
+        """Whether verl reads a key: it is known, or lies in a dictionary that takes any name."""
         parts = word.key.lstrip("+").split(".")
         above = [".".join(parts[:end]) for end in range(2, len(parts))]
         is_free = any(x in self.known and not any(k.startswith(f"{x}.") for k in self.known) for x in above)
@@ -4270,16 +4277,16 @@ class VerlMigration:
         return word.key.lstrip("+") in self.known or (is_free and (word.sign != "" or isinstance(self.job, YamlJob)))
 
     def manager(self, word: Word, target: str) -> dict[str, Change]:
-        """The reward manager: prime scored each row, as naive does; others have another form today."""
+        """The change of a reward manager: prime becomes naive, as both score row by row; unknown ones are refused."""
         name = "naive" if word.plain == "prime" else word.value
         if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
-            own = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
-            nearest = "naive, with a function of one row" if word.plain == "batch" else own
+            nearest = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
+            nearest = "naive, with a function of one row" if word.plain == "batch" else nearest
             self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
         return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
 
     def word(self, word: Word) -> dict[str, Change]:
-        """What becomes of a setting that is given."""
+        """{key: change} of a setting that the job gives, under its own key or new ones; {} leaves it."""
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
@@ -4294,22 +4301,22 @@ class VerlMigration:
             return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and not self.read(word):
+        if not word.sign and self.known and not self.reads(word):
             was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
-        """The keys that say today what one said: KEY, or KEY=VALUE where the value is another."""
+        """Changes of one setting to today's targets: KEY, or KEY=VALUE if the value changes too; none removes it."""
         key, plan = word.key, []
         for target, _, value in [target.partition("=") for target in targets]:
             if target == "reward.reward_manager.name":
                 return self.manager(word, target)
             today = replace(word, key=target, sign=target[: target.startswith("+")])
-            if not self.read(today) and self.read(replace(today, sign="+")):
+            if not self.reads(today) and self.reads(replace(today, sign="+")):
                 target = f"+{target}"
-            elif not self.read(today):
+            elif not self.reads(today):
                 if self.is_off(word):
                     return {key: Change(key, None, self.since(key), f"{key}: gone, and the run is the same", otherwise)}
                 self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", self.nearest(target))
@@ -4328,12 +4335,12 @@ class VerlMigration:
         return later[-1] if later else newest("verl")
 
     def is_off(self, word: Word) -> bool:
-        """Whether the old version did with a value what it did without the setting."""
+        """Whether the old version did the same without this setting."""
         default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("default")
         return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
 
     def moved(self, word: Word) -> tuple[list[str], str, str] | None:
-        """(New keys or none to leave it out, why, what verl does with the old one)."""
+        """(New keys, none to remove the setting; why; what verl does with the old one), or None to keep it."""
         key, entries = word.key, changes("verl")["keys"].get(word.key, [])
         entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
         advice = advice_today(key, word.plain)
@@ -4349,9 +4356,9 @@ class VerlMigration:
             names = re.findall(TARGET, instead.replace(" and ", " "))
             why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
             return [name[name[1:] in self.known :] for name in names], why, otherwise
-        if word.sign == "+" and self.read(word):
+        if word.sign == "+" and self.reads(word):
             return None
-        if key not in self.known and self.read(replace(word, sign="+")):
+        if key not in self.known and self.reads(replace(word, sign="+")):
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
         if not is_same and not (advice and instead.startswith("leaving it out")):
@@ -4360,7 +4367,7 @@ class VerlMigration:
         return [], "gone, and the run is the same", otherwise
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
-        """A micro batch of the whole job as one of each GPU."""
+        """Turn a micro-batch size of the whole job into one per GPU."""
         new = f"{word.key}_per_gpu"
         keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
         keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
@@ -4371,7 +4378,7 @@ class VerlMigration:
             gpus, nodes, parallel = map(int, texts)
             value = str(int(word.plain) // max(1, gpus * nodes // parallel))
         elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
-            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
+            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # the shell divides
         else:
             value = "0"
         if value == "0":
@@ -4381,7 +4388,7 @@ class VerlMigration:
         return {word.key: by_hand(new, value, "micro_batch")}
 
     def silent(self) -> dict[str, Change]:
-        """Settings that the old version had by default, or by its code, and that the job does not give."""
+        """Settings to write out, as the job does not give them and the old version's default or code differed."""
         plan = {}
         for key, entries in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
@@ -4398,7 +4405,7 @@ class VerlMigration:
         return {key: change for key, change in plan.items() if self.is_open(key)} | self.mean_of_loss()
 
     def is_open(self, key: str) -> bool:
-        """Whether verl has a key that the job does not surely give."""
+        """Whether verl has a key, and the job does not give it in every case."""
         return key in self.engine and (key not in self.given or self.is_unsure(key))
 
     @property
@@ -4410,11 +4417,11 @@ class VerlMigration:
         return self.given[key].plain if key in self.given else default
 
     def is_on(self, key: str) -> bool:
-        """Whether a setting is given, and not as off."""
+        """Whether a setting is given and not switched off."""
         return self.text(key) != "" and not any(is_equal(self.text(key), off) for off in UNSET)
 
     def by_code(self) -> dict[str, Change]:
-        """What no default shows."""
+        """Settings that restore old behaviour of verl's code, which no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
@@ -4433,7 +4440,7 @@ class VerlMigration:
         return plan
 
     def mean_of_loss(self) -> dict[str, Change]:
-        """What was a mean over each micro-batch of a GPU, where today's mean over a mini-batch can be the same."""
+        """Restore a loss averaged over each GPU's micro-batch, if today's average over the mini-batch can equal it."""
         mode, scale, rows = f"{ACTOR}.loss_agg_mode", f"{ACTOR}.loss_scale_factor", self.rows()
         kind, length = self.text(mode, "token-mean"), self.text("data.max_response_length", "512")
         has_old_engine = self.before("0.8") and self.text("trainer.use_legacy_worker_impl") != "disable"
@@ -4451,7 +4458,7 @@ class VerlMigration:
             change = None if has_terms else by_hand(mode, "seq-mean-token-mean", rule)
         elif loss == "geo_mean" and has_old_engine and not self.is_one_micro_batch(rows):
             rule, nearest = "geo_mean", f"{ACTOR}.ppo_micro_batch_size_per_gpu = the rows of a mini-batch on one GPU"
-        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode says nothing of their mean
+        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode does not affect their mean
             return {}
         elif kind == "token-mean" and has_old_engine and not self.is_one_micro_batch(rows, gpus=1):
             change = by_hand(mode, "seq-mean-token-mean", "token_mean_of_row") if rows == "1" else None
@@ -4469,7 +4476,7 @@ class VerlMigration:
         return {change.name: change} if change else {}
 
     def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:
-        """Whether a GPU, of `gpus` or any number, runs its part of a mini-batch at once; False for a variable."""
+        """Whether each of `gpus` GPUs (0: any number) runs its share of a mini-batch at once; False for variables."""
         keys = (f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
         texts = [self.text(key, default) for key, default in zip(keys, ("256", "1", "8", "1"), strict=True)]
         if not all(map(str.isdigit, [rows, *texts])):
@@ -4479,7 +4486,7 @@ class VerlMigration:
         return gpus in (0, world) and int(rows) * world == mini * n
 
     def rows(self) -> str:
-        """How many rows each micro-batch of a GPU has; "" where that varies, or is not known here."""
+        """Rows in each micro-batch of a GPU, as text; "" if that varies or is not known here."""
         keys = [f"{section}.ppo_micro_batch_size" for section in (ACTOR, "critic")[: 1 + self.has_critic]]
         of_job = {key: self.per_gpu(self.given[key]) for key in keys if key in self.given}
         counts = {self.text(f"{k}_per_gpu") or next((c.text for c in of_job.get(k, {}).values()), "") for k in keys}
@@ -4492,7 +4499,7 @@ def other_mains(job: ShellJob | YamlJob) -> list[tuple[str, int, int]]:
 
 
 def is_equal(old, new) -> bool:
-    """Whether two values are one setting, as 1 and 1.0 or true and True."""
+    """Whether two values mean the same setting, such as 1 and 1.0, or true and True."""
     try:
         return float(str(old)) == float(str(new))
     except ValueError:
@@ -4500,16 +4507,16 @@ def is_equal(old, new) -> bool:
 
 
 def checked(job: ShellJob, report: Report) -> str:
-    """Compose a new job with the verl of this Python; says what was checked."""
+    """Compose the new job with this Python's verl and refuse what fails; returns what was checked, as text."""
     version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
     words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
-        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
+        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
         around, text = job.around(word.start), word.value
-        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+        if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
             text = re.sub(r'\\(["\\$`])', r"\1", text)
         value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
@@ -4526,7 +4533,7 @@ def checked(job: ShellJob, report: Report) -> str:
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
 ROWS = 4
-# On the CPU, alone, one step: what the settings of the run are replaced by.
+# Settings that replace the run's: one step, in one process on the CPU, without saving or reporting.
 SMALL = (
     dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
     | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
@@ -4538,7 +4545,7 @@ LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 def cut_model(name: str, folder: str, notes: list[str]) -> str:
-    """Save two layers of a model, with new weights, and its tokenizer; the embedded model stands for one not here."""
+    """Save two layers of a model, with random weights, and its tokenizer; the embedded model replaces a missing one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -4558,7 +4565,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
 
 
 def replace_loading(folder: str, model: str, notes: list[str]) -> None:
-    """Every from_pretrained loads the cut."""
+    """Make every from_pretrained load a cut-down copy of its model."""
     import transformers
     from transformers.models.auto.modeling_auto import _BaseAutoModelClass
 
@@ -4570,11 +4577,11 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
             return cuts.get(name, name)
         name = model or name
         if name not in cuts:
-            cuts[name] = name  # its own parts load as they are
+            cuts[name] = name  # cut_model itself loads the original
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
         return cuts[name]
 
-    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each with a copy of its own
+    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each has its own from_pretrained
     owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
     owners += [transformers.PreTrainedModel, transformers.GenerationConfig]
     for owner in [owner for owner in owners if "from_pretrained" in vars(owner)]:
@@ -4589,7 +4596,7 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
 
 
 def replace_data(data: str) -> None:
-    """load_dataset gives the set's own rows, or those of --data."""
+    """Make load_dataset return the rows of --data, if given; a data set that fails to load is a UserError."""
     import datasets
 
     original = datasets.load_dataset
@@ -4608,13 +4615,13 @@ def replace_data(data: str) -> None:
 
 
 def replace_training(record: dict, folder: str) -> None:
-    """Configs are noted as the script makes them, and made again for one step of four rows, which ends the script."""
+    """Record each config as the script makes it, cut it to one step of four rows, and exit after that step."""
     import transformers
 
     arguments, trainer = transformers.TrainingArguments, transformers.Trainer
-    made, start, train = arguments.__post_init__, trainer.__init__, trainer.train
+    post_init, init, train = arguments.__post_init__, trainer.__init__, trainer.train
 
-    def small(self):
+    def shrink(self):
         kinds = str | int | float | bool | list | dict | None
         record.setdefault(type(self).__name__, {k: v for k, v in vars(self).items() if isinstance(v, kinds)})
         values = SMALL | {"output_dir": f"{folder}/run"}
@@ -4625,25 +4632,25 @@ def replace_training(record: dict, folder: str) -> None:
             values["optim"] = "adamw_torch"
         for name in [name for name in values if hasattr(self, name)]:
             setattr(self, name, values[name])
-        made(self)
+        post_init(self)
 
-    def first(self, *args, **kwargs):
+    def init_with_few_rows(self, *args, **kwargs):
         for name in ("train_dataset", "eval_dataset"):
             rows = kwargs.get(name)
             kwargs[name] = rows.select(range(min(ROWS, len(rows)))) if hasattr(rows, "select") else rows
-        start(self, *args, **kwargs)
+        init(self, *args, **kwargs)
 
-    def one(self, *_, **__):
+    def train_one_step(self, *_, **__):
         record["loss"], record["trainer"] = train(self).training_loss, type(self).__name__
         Path(folder, "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)
 
-    arguments.__post_init__, trainer.__init__, trainer.train = small, first, one
+    arguments.__post_init__, trainer.__init__, trainer.train = shrink, init_with_few_rows, train_one_step
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
-    """The process: run the script with a small model and few rows up to the end of its first step."""
+    """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import transformers
 
     record: dict = {"notes": []}
@@ -4654,21 +4661,21 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     return run_as_main(file)
 
 
-def trial(text: str, near: Path, model: str, data: str) -> dict:
-    """One step of a new script: its loss, and its settings as TRL read them.
+def trial(text: str, home: Path, model: str, data: str) -> dict:
+    """Run one step of the new script in the old one's folder; returns its loss and its settings as TRL read them.
 
     Raises:
-        UserError: it fails, ends without training, or takes too long.
+        UserError: the script fails, ends without training, or takes too long.
     """
-    say(f"note: --check runs the new script in {near}, for one step on the CPU and {TRIAL_SECONDS} s at most")
+    say(f"note: --check runs the new script in {home}, for one step on the CPU and {TRIAL_SECONDS} s at most")
     with tempfile.TemporaryDirectory() as folder:
         script, answer = Path(folder) / "migrated.py", Path(folder) / "trial.json"
         script.write_text(text, encoding="utf-8")
         data = str(Path(data).resolve()) if data else ""
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
-        modules = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
-        end = script_end(command, near, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
+        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
         end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
@@ -4677,7 +4684,7 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
-INSTALL = re.compile(  # a command, over its continued lines, or the dependencies of a script
+INSTALL = re.compile(  # an install command with its continuation lines, or a script's PEP 723 block
     r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
 )
 ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
@@ -4685,7 +4692,7 @@ PIN = re.compile(
     r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
     rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
 )
-ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
+ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
 
 
@@ -4710,24 +4717,24 @@ def split_version(text: str | None) -> tuple[str, str]:
 
 
 def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
-    """The new text and what is said of it; a file that changes gets the line that says so.
+    """The migrated text and its report; an edited file also gets a comment that names both versions.
 
-    `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
+    `version`: (version, how it was found); `new_text`: function that applies edits to `text`, the old text.
     """
     report.drop_inner()
     if report.edits:
-        behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
+        start = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"
-        report.edits.insert(0, Edit(behind, behind, line))
+        report.edits.insert(0, Edit(start, start, line))
     result = {"package": package, "version": version[0], "found": version[1], "report": report}
     return result | {"rows": report.rows(place), "text": new_text(report.edits)}
 
 
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """A script or notebook that uses TRL."""
+    """Migrate a script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
-    got = f"got {file}, which imports nothing of TRL"
+    got = f"got {file}, which imports nothing from TRL"
     need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
@@ -4741,7 +4748,7 @@ def migrate_python(file: str, text: str, version: str) -> dict:
 
 
 def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
-    """Raise the versions of packages where a file installs them; say which others of their stack it pins."""
+    """Raise the pins of `newer` packages in install commands; note which others of their stack are pinned."""
     others = []
     for match in [pin for block in INSTALL.finditer(text) for pin in PIN.finditer(text, *block.span())]:
         if match["name"] not in newer:
@@ -4755,19 +4762,19 @@ def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
 
 
 def compiled(name: str, text: str) -> None:
-    """Compile the new text, as parsing alone accepts an argument that is given twice; UserError if it is no Python."""
+    """Raise UserError unless the new text compiles; parsing alone would accept an argument given twice."""
     try:
         compile(PythonSource(name, text).runnable, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
     except (SyntaxError, ValueError) as error:
         got = f"got {error} in the new text of {name}; expected Python, so nothing was written"
-        raise UserError(f"{got}; try each setting written once in the old file") from None
+        raise UserError(f"{got}; try writing each setting once in the old file") from None
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
-    """A verl job."""
+    """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
+    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]
@@ -4793,7 +4800,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """A YAML file with the settings of a TRL config."""
+    """Migrate a YAML file with the settings of a TRL config."""
     job = YamlJob(file, text)
     config = config or config_of(job)
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
@@ -4838,13 +4845,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run(parse(argv))
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.code
 
 
 def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
-    """Run one step; says what TRL read beside what the new script says."""
-    need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; verl_train.py tries jobs")
+    """Run one step of the new script; put what TRL read beside each setting that the script gives."""
+    need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; try verl_train.py --check")
     script = PythonSource(path.name, result["text"]).runnable
     answer = trial(script, path.parent, args.model, args.data)
     rows = [row | {"read": answer.get(row["config"], {}).get(row["setting"], "")} for row in result["settings"]]
@@ -4853,7 +4860,7 @@ def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
 
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
-    """What becomes of a file, by its form."""
+    """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
     package, version = split_version(args.version)
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
@@ -4872,7 +4879,7 @@ def run(args: argparse.Namespace) -> int:
         with path.open(encoding="utf-8-sig", newline="") as f:
             text = f.read()
     except (OSError, ValueError) as error:
-        raise UserError(f"got {args.file} ({error}); expected readable UTF-8; try its path, or to save it so") from None
+        raise UserError(f"got {args.file} ({getattr(error, 'strerror', error)}); expected a file in UTF-8") from None
     need(not out or not out.exists(), f"got --out {args.out}, which exists; expected a new file; try another name")
     is_dos = "\r\n" in text and text.count("\r\n") == text.count("\n")
     text = text.replace("\r\n", "\n") if is_dos else text

@@ -13,15 +13,13 @@ The notebook compares an idea with GRPO over several seeds and says whether the 
 a reward beside the others, an advantage, a loss, or a setting of ppo_train.py; the text of its file becomes a cell.
 Paths of other files are relative to the notebook's folder, where Jupyter runs it. --run writes the executed copy, with
 figures and samples, beside the notebook, which stays without outputs; the result goes to stdout as JSON. The embedded
-task's rewards also pay for answer tags. To compare an idea about length on right answers alone, use
-`--reward examples/reward_functions_library.py:numeric_correctness`.
+task's rewards also pay for answer tags; for right answers alone use `--reward numeric_correctness`.
 
-Deliberately left out: further settings, which are in one cell of the notebook.
+Deliberately left out: flags for further settings; one cell of the notebook holds them.
 
     python scripts/new_notebook.py --output idea.ipynb                         # the embedded task, CPU
     python scripts/new_notebook.py --idea reward=my_idea.py:short_and_right --run --output idea.ipynb
     python scripts/new_notebook.py --idea advantage=my_idea.py:median --idea clip_eps_high=0.28 --output idea.ipynb
-    python scripts/new_notebook.py --reward my_rewards.py:correct --data train.jsonl --output idea.ipynb
     python scripts/new_notebook.py --model Qwen/Qwen2.5-0.5B-Instruct --precision bf16 --data train.jsonl \\
         --eval_data test.jsonl --reward my_rewards.py:correct --output idea.ipynb                          # GPU
 
@@ -29,13 +27,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#        68-106  messages      Errors that a user can fix, each with its exit code, messages on stderr, and the form …
-#       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-253  dialect       Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       256-284  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       287-438  user code     What a reward gets: texts, copies of the columns, and a process state of its own
-#       441-543  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       546-798  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#        66-104  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       107-111  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       114-252  dialect       Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       255-284  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       287-438  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       441-543  reward forms  The forms that a reward function may have, and loading rewards from files
+#       546-797  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -69,14 +67,14 @@ from pathlib import Path
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -88,13 +86,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -102,7 +100,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -115,7 +113,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -149,7 +147,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -182,12 +180,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -196,7 +194,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -217,21 +215,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -239,14 +238,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -257,17 +256,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -290,58 +290,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -350,14 +350,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -368,20 +368,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -393,24 +393,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -419,7 +419,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -442,23 +442,23 @@ REWARD_STATE = OwnState()
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -466,22 +466,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -496,7 +496,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -504,7 +504,7 @@ def import_file(what: str, spec: str, file: str):
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -512,7 +512,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -525,7 +525,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -538,9 +538,9 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
@@ -694,10 +694,9 @@ def new_notebook(args) -> dict:
     need(fresh, f"got --output {args.output}, which exists; expected a new name; try --force")
     for name, exists in {"model": os.path.isdir, "data": os.path.isfile, "eval_data": os.path.isfile}.items():
         path, kind = getattr(args, name), "folder" if name == "model" else "file"
-        is_path = path.startswith((".", "/", "~")) or (
-            kind == "file" and Path(path).suffix
-        )  # no hub id of data has one
-        need(exists(path) or not is_path, f"got --{name} {path}, which is not there; expected a {kind} or a hub id")
+        # no hub id of data has a suffix
+        is_path = path.startswith((".", "/", "~")) or (kind == "file" and Path(path).suffix)
+        need(exists(path) or not is_path, f"got --{name} {path}, which does not exist; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)

@@ -11,25 +11,24 @@
         --reward my.py:reward --minutes 2 --out runs/mine
 
 does three things and stops at the first that fails. It writes the page to FILE: one file of plain PyTorch and
-transformers, whose defaults are the settings that you give, such as `--clip_eps_high 0.28`. selfcheck compares it with
+transformers, with your settings, such as `--clip_eps_high 0.28`, as its defaults. selfcheck compares it with
 independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
 --minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment instead of --reward). --change makes
-a change of templates/changes/, such as `--change token_mean`. If a flag belongs to a change, giving the flag makes the
-change: `--kl_coef 0.04` (grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and
-`--metrics_file metrics.jsonl`, a second log, only of updates; `--metric_names reward=reward/mean,…` names its metrics.
---list prints all. --inline also copies the file of the reward or environment into FILE.
---advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function with yours and copy the text of
-its file; ppo_train.py has the same flags. selfcheck does not require such advantages to sum to 0 in a group, nor such a
-loss to clip. A loss that by design lacks the policy gradient at ratio 1 needs `--leave_out advantages_detached`.
+a change of templates/changes/, such as `--change token_mean`; some flags make their change themselves: `--kl_coef 0.04`
+(grpo), `--turn_baseline turn` (multi_turn), and for every page `--prompt_column question` and `--metrics_file FILE`, a
+second log of updates alone, with names by `--metric_names reward=reward/mean,…`. --list prints all.
+--inline also copies the file of the reward or environment into FILE.
+--advantage (grpo, multi_turn) and --loss (not distillation) replace the page's function with yours, as in ppo_train.py,
+and copy the text of its file. selfcheck then requires neither that advantages sum to 0 in a group nor that the loss
+clips. A loss that by design lacks the policy gradient at ratio 1 needs `--leave_out advantages_detached`.
 
-stdout has one JSON object: what was written and changed, the line of each function, how many checks passed, how to
-repeat the run, how many held-out prompts also occur in training, the accuracy before and after (for conversations the
-mean return, and that of the logged ones by number of answers), diagnose.py's verdict, whether the saved model loads,
-and by how much its weights differ from the start's. `prove.py OUT` measures the accuracy again, by transformers' own
-generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early; it then saves and evaluates. Whatever ends
-the command after FILE is written, stdout says how far it got.
+stdout has one JSON object: what was written and changed, the line of each function, the checks passed, how to repeat
+the run, the held-out prompts that also occur in training, the accuracy before and after (mean returns for
+conversations, also by number of answers), diagnose.py's verdict, whether the saved model loads, and how its weights
+differ from the start's. `prove.py OUT` measures the accuracy again, by transformers' own generate. Ctrl-C and SIGTERM
+end the training early; it then saves and evaluates. Whatever ends the command, stdout says how far it got.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -40,31 +39,31 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       111-122  python source   Parses Python source in a process with threads
-#       125-171  messages        Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       174-190  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       193-353  dialect         Names of settings: ours, the pages' and TRL's. A program accepts every name with the …
-#       356-397  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       400-427  processes       The processes of a run: torch at first use, device, threads, sums, distributing …
-#       430-554  data files      Data files as text: unpack, decode, refuse files without data; the rows of CSV and TSV
-#       557-611  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       614-717  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       720-817  stated answers  Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       820-955  answer marks    Final answers that worked solutions mark by a last line `#### 42`, or state there
-#      958-1240  question parts  Columns that look like part of the question: passages, options, images, a second text
-#     1243-1323  held out        Held-out prompts: keep rows back for them, count those that also train, refuse a set …
-#     1326-1363  extracts        Extract the part of a Python file that some of its names need
-#     1366-1561  user code       What a reward gets: texts, copies of the columns, and a process state of its own
-#     1564-1824  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1827-1856  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1859-1896  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1899-1905  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1908-1983  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1986-1997  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2000-2042  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2045-2287  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2290-2407  training        The check of a page, its run, and the results of both
-#     2410-2671  command         The command line
+#       110-121  python source   Parses Python source in a process with threads
+#       124-170  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       173-194  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       197-358  dialect         Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       361-403  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       406-433  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       436-560  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       563-617  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#       620-723  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       726-823  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       826-961  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#      964-1245  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1248-1333  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1336-1373  extracts        Extract from a Python file what some of its names need
+#     1376-1571  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1574-1831  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1834-1863  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1866-1903  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1906-1912  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1915-1990  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     1993-2004  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2007-2052  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2055-2305  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2308-2425  training        The check of a page, its run, and the results of both
+#     2428-2699  command         The command line
 
 import argparse
 import ast
@@ -112,8 +111,8 @@ from typing import ClassVar
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -126,20 +125,20 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -153,13 +152,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -167,7 +166,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -180,19 +179,24 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -226,7 +230,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -256,16 +260,16 @@ RELATIONS = (
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
-OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # TRL counts these in optimizer steps, we in rollouts
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -274,7 +278,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -295,21 +299,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -317,14 +322,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -332,9 +337,9 @@ def same_value(one: str, other: str) -> bool:
 
 
 def check_units(settings: dict, words: list[str]) -> None:
-    """Raise UserError for names of TRL's that count something else with these settings.
+    """Raise UserError for TRL's names whose unit differs from ours under these settings.
 
-    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    TRL's steps are optimizer steps, ours are rollouts. Its cispo bounds the weight itself, ours its distance from 1.
     """
     values = flag_values(words)
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
@@ -357,30 +362,31 @@ def check_units(settings: dict, words: list[str]) -> None:
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -401,10 +407,10 @@ def parse_flags(
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -419,9 +425,9 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
@@ -429,10 +435,10 @@ def wait_passively() -> None:
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -444,23 +450,23 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -469,11 +475,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -486,9 +492,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -496,13 +502,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -518,7 +524,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -526,7 +532,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -536,7 +542,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -557,7 +563,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
@@ -569,9 +575,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -583,7 +589,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -595,12 +601,12 @@ def with_chats(row: dict) -> dict:
 
 
 def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
     return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
-    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
@@ -613,20 +619,20 @@ def holds_answer(text) -> bool:
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
-MISNAMED = {  # as other spellings and ShareGPT have them
+MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    """Read JSONL; a broken line raises UserError with its file and line number (blank lines count)."""
     with open_text(str(path), "jsonl")[0] as stream:
         return whole_rows(json_lines(stream), str(path))
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -635,7 +641,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -645,7 +651,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -659,7 +665,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -668,7 +674,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -679,10 +685,10 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def prompt_of(row: dict, column: str, where: str):
-    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    try_one = near or "; try --prompt_column NAME, or data_loader.py"
-    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
@@ -690,7 +696,7 @@ def prompt_of(row: dict, column: str, where: str):
 
 
 def check_unicode(text: str, where: str = "") -> None:
-    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Raise UserError if the text has half a surrogate pair, which tokenizers refuse and UTF-8 cannot encode."""
     half = re.search("[\ud800-\udfff]", text)
     got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
     need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
@@ -722,12 +728,12 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -740,8 +746,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -756,7 +762,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -771,12 +777,12 @@ _BEFORE = re.compile(
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -785,7 +791,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -796,7 +802,7 @@ def has_mark(text: str) -> bool:
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -805,13 +811,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -824,20 +830,20 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -848,7 +854,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -858,47 +864,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -907,12 +913,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -920,13 +926,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -941,14 +947,14 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -957,14 +963,14 @@ def is_program(text: str) -> bool:
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
-# texts that a question is asked about, in the order in which they stand before it
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
+# texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
-# perhaps a part of the question, perhaps a note about it
+# either part of the question or notes about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
@@ -977,10 +983,10 @@ SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text",
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
 LABELS = re.compile(
     r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
@@ -990,32 +996,32 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
@@ -1031,7 +1037,7 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
@@ -1047,25 +1053,25 @@ def names_part(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
+    """The words of a column's name in snake or camel case, in lower case."""
     return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
+    """Whether a column's name says that it holds images, video or sound, or their location."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1074,7 +1080,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             families.setdefault(prefix.lower(), {})[place] = name
     complete = []
     for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
     listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
@@ -1082,7 +1088,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
+    """The column or columns that hold the choices of a question; () if there are none."""
     keys, families = choice_names(tuple(row))
     for name in keys:
         value = row[name]
@@ -1090,7 +1096,7 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
@@ -1103,12 +1109,11 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
+    """Every text and number in a nested value, without the roles of chat messages."""
     if isinstance(value, dict | list):
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
@@ -1116,9 +1121,9 @@ def texts_in(value) -> list[str]:
 
 
 def placeholder_in(text: str) -> str | None:
-    """The place of an image, video or sound in a prompt, where a chat template would put it.
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
-    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
@@ -1136,7 +1141,7 @@ def squeezed(text: str) -> str:
 
 
 def is_json_schema(name: str, value) -> bool:
-    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
     if head_of(name) != "schema":
         return False
     with contextlib.suppress(ValueError):
@@ -1151,7 +1156,7 @@ def is_json_schema(name: str, value) -> bool:
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
@@ -1159,7 +1164,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
@@ -1171,7 +1176,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
@@ -1200,19 +1205,19 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
     odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
-    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Warn of what `odd_answers` finds in the columns that rewards compare with."""
+    """Print the messages of `odd_answers` for the columns that rewards compare with."""
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
     warn_odd_answers(source, [row for row, _ in asked], prompts)
@@ -1222,35 +1227,35 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
     texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    found = (
+    flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
     )
-    for flags, what in found:
+    for flags, message in flaws:
         if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {what}")
+            say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
     return counts
 
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
-PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
     rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -1258,13 +1263,13 @@ def asked_words(prompt) -> str:
 
 
 def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
 
 
 def mirrored(asked: str) -> str:
-    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
 
     >>> mirrored("whatis3+41?")
     'whatis41+3?'
@@ -1273,13 +1278,13 @@ def mirrored(asked: str) -> str:
 
 
 def of_swapped(held_out: list[str], trained: set[str]) -> str:
-    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
+    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -1291,10 +1296,10 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
+    """(training rows, at most `config.hold_out` rows for evaluation); rows of one task stay together."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
-    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected only one of them")
     none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
@@ -1307,8 +1312,13 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     return parts[0], parts[1]
 
 
+def split_command(data: str) -> str:
+    """The command that holds out a tenth of a file."""
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
+
+
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    """Set `trains` in held-out rows that also train, and warn; UserError if all do, unless --allow_overlap is given."""
     with_columns = bool(getattr(config, "environment", ""))
     trained = {task_of(row, with_columns) for row in rows}
     for row in held_out:
@@ -1316,8 +1326,8 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
-    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
+    advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
@@ -1345,11 +1355,11 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 
 def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
-    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+    """Imports as text: a block of the standard library and one of other modules, `import x` before `from x`.
 
-    A module's names stand in one line, each once; a star in another.
+    A module's names are merged into one line; `import *` has its own.
     """
-    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    blocks = {True: {}, False: {}}  # {is standard library: {start of a line: its names}}
     for node, alias in ((x, alias) for x in imports for alias in x.names):
         module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
         if module in left_out:
@@ -1367,21 +1377,21 @@ def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -1390,19 +1400,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -1413,58 +1423,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -1473,14 +1483,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -1491,20 +1501,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -1516,24 +1526,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -1542,7 +1552,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -1569,7 +1579,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -1578,68 +1588,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -1647,22 +1657,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -1677,7 +1687,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -1695,35 +1705,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -1731,7 +1740,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -1744,7 +1753,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -1757,34 +1766,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -1796,32 +1803,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -1829,14 +1836,14 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -1847,8 +1854,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -2032,6 +2039,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
             faults.append(
                 f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
             )
+    updates = [row["optim/updates"] for row in rows if "optim/updates" in row]
+    if updates and not any(updates):
+        faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
@@ -2103,6 +2113,18 @@ def settings_of(source: str) -> dict[str, dict]:
     return settings
 
 
+def check_settings(source: str, given: dict) -> None:
+    """Raise UserError for settings that the page refuses; its own `check_settings` says which."""
+    names = {"math": math, "sys": sys}
+    body = [node for node in ast.parse(source).body if ast.unparse(node).startswith(("RANGES ", "def check_settings("))]
+    exec(compile(ast.Module(body, []), "page", "exec"), names)
+    defaults = {name: eval(setting["default"] or "None", names) for name, setting in settings_of(source).items()}
+    try:
+        names["check_settings"](SimpleNamespace(**defaults | given))
+    except SystemExit as error:
+        raise UserError(str(error).removeprefix("error: ")) from None
+
+
 def settings_of_changes(kind: str) -> dict[str, str]:
     """{setting: the change of the page that makes it}, as `kl_coef` of grpo."""
     made = re.compile(r"^    (\w+): \w+ = ", re.MULTILINE)
@@ -2119,7 +2141,8 @@ def as_own(source: str, kind: str, file: str) -> str:
 
 def with_default(source: str, name: str, value: object) -> str:
     """The page with another default of a setting; its comment stays."""
-    text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
+    text = "math.inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
+    text = str(value) if isinstance(value, bool) else text  # false in JSON
     line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
     return line.sub(lambda match: match[1] + text, source, count=1)
 
@@ -2140,12 +2163,8 @@ def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
     """Statements whose imports bind one name each."""
     statements = []
     for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            statements += [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            statements += [ast.Import([alias]) for alias in node.names]
-        else:
-            statements.append(node)
+        names = node.names if isinstance(node, IMPORTS) else []
+        statements += [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]
     return statements
 
 
@@ -2192,9 +2211,8 @@ def imports_of(source: str) -> list[ast.stmt]:
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
     """The page with further imports among its own."""
     lines, own = source.splitlines(), imports_of(source)
-    return (
-        "\n".join([*lines[: own[0].lineno - 1], import_blocks([*own, *imports]), *lines[own[-1].end_lineno :]]) + "\n"
-    )
+    lines[own[0].lineno - 1 : own[-1].end_lineno] = [import_blocks([*own, *imports])]
+    return "\n".join(lines) + "\n"
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
@@ -2334,7 +2352,7 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
         text = out.read()
     if ended_by:
         raise KeyboardInterrupt(ended_by)
-    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above")
+    need(code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; its message is above")
     printed = json.loads(text)
     rows = printed["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
@@ -2413,17 +2431,25 @@ HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
+CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
+REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
+OF_LORA = "change lora: the page's own lr is for all weights; try ten times it, --lr 1e-5 from 50M parameters"
+
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
     """What of the given settings and changes does nothing in the page, and what would make it act."""
     page = {name: setting["default"] for name, setting in settings_of(source).items()}
     updates = int(page.get("epochs") or 1) * int(page.get("minibatches") or 1)
     once = "without effect, as a batch has one optimizer step, whose ratio is 1; try --minibatches 4"
+    replacing = [name for name in REPLACED if name in changes and (name != "loss" or "config=config" not in source)]
+    idle = [(name, change) for change in replacing for name in REPLACED[change] if name in settings]
+    notes = [f"{name} {settings[name]}: without effect beside {change}; try without it" for name, change in idle]
+    notes += [OF_LORA] if "lora" in changes and "lr" not in settings else []
+    if "loss" in changes:  # what it does with the ratio is not known
+        return notes
     config = SimpleNamespace(given={*settings}, **{"data": "", "eval_data": ""} | settings)
-    return [
-        *idle_settings(config, updates),
-        *(f"change {name}: {once}" for name in {"gspo", "cispo"} & {*changes} if updates == 1),
-    ]
+    steps = [f"change {name}: {once}" for name in ("gspo", "cispo") if name in changes and updates == 1]
+    return [*notes, *idle_settings(config, updates), *steps]
 
 
 def check_file(file: str, force: bool) -> None:
@@ -2440,9 +2466,10 @@ def check_out(source: str, given: dict, out: Path) -> None:
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
     log = Path(name).resolve()
-    free = log.is_relative_to(out.resolve()) or not log.exists() or (log.is_file() and not log.stat().st_size)
-    got = f"got --metrics_file {name}, which is a folder or not empty; expected a new file; try another --metrics_file"
-    need(not name or "out" not in given or free, got)
+    own_log = log in [out.resolve() / f"{name}.jsonl" for name in ("metrics", "samples")]
+    kept = out.resolve() not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
+    got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
+    need(not name or "out" not in given or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
@@ -2493,7 +2520,7 @@ def check_missing(source: str, given: dict) -> None:
         ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
     )
     remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
-    need(not missing, f"got no {flags} beside {beside}; expected it for check and run; try {remedy}, or FILE alone")
+    need(not missing, f"got {beside} without {flags}, which check and run need; try {remedy}, or FILE alone")
 
 
 def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, list[str], list[str]]:
@@ -2524,6 +2551,7 @@ def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in found.items() if value is not None}
+    check_settings(source, given)
     check_metric_names(source, given)
     return given
 
@@ -2555,7 +2583,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
-    notes = page_notes(source, settings, changes) if "loss" not in theirs else []
+    notes = page_notes(source, settings, [*changes, *theirs])
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
     for name, file in files.items():

@@ -16,13 +16,13 @@ With S and T the student's and the teacher's distribution of the next token (Aga
     jsd              beta KL(T || M) + (1 - beta) KL(S || M),  M = (1 - beta) S + beta T
     policy_gradient  A_t = -sum_s>=t discount^(s-t) (log S - log T)(token s), a constant, in PPO's clipped loss
 
-A divergence's gradient is exact given the text so far; none flows through the sampling. The first three sum over the
-vocabulary, so they have less noise than the last, which needs only one log-prob a token from the teacher. The loss is
-the mean over completion tokens, including the end token, without prompts and pads. --reward_coef adds a reward.
+No gradient flows through the sampling. The three divergences sum over the vocabulary, so their gradient given the text
+so far is exact and less noisy than that of policy_gradient, which needs only one log-prob per token from the teacher.
+The loss is the mean over completion tokens, end token included, without prompts and pads. --reward_coef adds a reward.
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
-that returns `prompt_logprobs` (vLLM does). Logits and their gradients are computed in pieces of --logits_chunk, so that
-neither model's tokens x vocabulary exists at once. Per-token tensors are [B, T]; masks are 1 = keep.
+that returns `prompt_logprobs`, such as vLLM. Logits and their gradients are computed in pieces of --logits_chunk.
+Per-token tensors are [B, T]; masks are 1 = keep.
 
 Deliberately left out: teachers of another vocabulary, distillation of hidden states, teachers that sample, sharded
 models. Each process holds student and teacher whole; a teacher that does not fit belongs behind a server.
@@ -37,60 +37,63 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       151-162  python source     Parses Python source in a process with threads
-#       165-261  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       264-282  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       285-445  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       448-690  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      693-1106  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#     1109-1174  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1177-1394  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1397-1510  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1513-1758  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1761-1858  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1861-1996  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     1999-2281  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2284-2458  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2461-2547  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2550-2634  prompts           Prompts as token ids, for training and held out
-#     2637-2662  text servers      Texts from OpenAI-compatible servers: one completion a request, with retries if a …
-#     2665-2871  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     2874-3134  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3137-3442  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3445-3899  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3902-4116  batches           Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#     4119-4385  key cache         Keys and values during sampling: room to grow, prompts stored once, texts kept for …
-#     4388-4697  forward           One forward pass: attention that runs a prompt once, backbone, logits, log-probs …
-#     4700-4748  folding           LoRA folded into the weights during sampling: it saves a third of the kernels for …
-#     4751-4803  norms             RMS norms in one kernel during sampling: transformers uses six or more for each, …
-#     4806-5058  cache probe       What a model's cache and attention can do, measured before sampling
-#     5061-5143  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5146-5378  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5381-5518  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5521-5717  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5720-5907  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5910-5985  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5988-6069  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6072-6128  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6131-6299  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6302-6466  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6469-6792  memory            The memory that a run will need, from the shape of its networks
-#     6795-7021  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7024-7108  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7111-7230  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7233-7341  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7344-7386  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7389-7421  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7424-7492  summary           summary.json and the lines at the end of a run
-#     7495-7858  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7861-7960  paired tests      Intervals, paired tests, pass@k
-#     7963-8054  settings          Settings of the trainer, and contradictions between them
-#     8057-8233  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8236-8430  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8433-8479  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8482-8565  evaluation        The held-out gap between student and teacher
-#     8568-8720  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8723-8810  run               The memory and the plan of a run, its loop, and the command line
+#       155-166  python source     Parses Python source in a process with threads
+#       169-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       268-291  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       294-455  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       458-701  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      704-1104  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1107-1172  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1175-1392  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1395-1508  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1511-1756  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1759-1856  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1859-1994  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1997-2278  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2281-2460  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2463-2554  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2557-2637  prompts           Load training and held-out prompts as token ids
+#     2640-2669  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2672-2878  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2881-3138  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3141-3464  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3467-3483  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3486-3526  conversations     Conversations with environments: their record, limits, and calls of the …
+#     3529-3541  play              Play a policy's conversations with environments; each turn samples all open …
+#     3544-4000  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4003-4219  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4222-4487  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4490-4799  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4802-4850  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4853-4905  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     4908-5160  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5163-5245  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5248-5480  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5483-5620  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5623-5819  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5822-6009  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6012-6087  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6090-6171  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6174-6230  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6233-6401  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6404-6568  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6571-6894  memory            The memory that a run will need, from the shape of its networks
+#     6897-7123  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7126-7210  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7213-7339  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7342-7450  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7453-7498  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7501-7533  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7536-7605  summary           summary.json and the lines at the end of a run
+#     7608-7973  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7976-8084  paired tests      Intervals, paired tests, pass@k
+#     8087-8178  settings          Settings of the trainer, and contradictions between them
+#     8181-8366  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8369-8563  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8566-8612  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8615-8694  evaluation        The held-out gap between student and teacher
+#     8697-8849  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8852-8939  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -105,6 +108,7 @@ import dataclasses
 import datetime
 import difflib
 import errno
+import fcntl
 import functools
 import gc
 import gzip
@@ -152,8 +156,8 @@ from typing import ClassVar
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -166,14 +170,14 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -191,7 +195,7 @@ class DivergedError(UserError):
 
 
 class MemoryShortage(UserError):
-    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+    """Memory ran out. `before_update`: the step had not changed any weight yet."""
 
     def __init__(self, message: str, before_update: bool = False):
         super().__init__(message)
@@ -199,7 +203,7 @@ class MemoryShortage(UserError):
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -212,7 +216,7 @@ SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate mem
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -221,7 +225,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    """Whether an error or one of its causes, up to a UserError, says that CPU or GPU memory ran out."""
     while error and not isinstance(error, UserError):
         if isinstance(error, MemoryError) or SHORT.search(str(error)):
             return True
@@ -230,9 +234,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
-    """What the user is told of an error of `is_out_of_memory`."""
-    said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    """The MemoryShortage for an error of `is_out_of_memory`."""
+    reason = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got an out-of-memory error {phase} ({reason}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 
@@ -243,13 +247,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -257,7 +261,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -272,19 +276,24 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -318,7 +327,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -348,16 +357,16 @@ RELATIONS = (
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
-OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # TRL counts these in optimizer steps, we in rollouts
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -366,7 +375,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -387,21 +396,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -409,14 +419,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -424,9 +434,9 @@ def same_value(one: str, other: str) -> bool:
 
 
 def check_units(settings: dict, words: list[str]) -> None:
-    """Raise UserError for names of TRL's that count something else with these settings.
+    """Raise UserError for TRL's names whose unit differs from ours under these settings.
 
-    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    TRL's steps are optimizer steps, ours are rollouts. Its cispo bounds the weight itself, ours its distance from 1.
     """
     values = flag_values(words)
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
@@ -449,28 +459,28 @@ def check_units(settings: dict, words: list[str]) -> None:
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+    """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
-        choices: a list, or a function that returns one where the names stand further down in the file.
-        positive: a number that must be above 0; others may be 0.
+        choices: a list, or a function that returns one if the names are defined later in the file.
+        positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
-        section: heading of the settings from here on, in --help.
+        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
@@ -478,9 +488,9 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 
 
 def in_order(**after):
-    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+    """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order is that of --help, of the YAML template and of saved settings.
+    The order applies to --help, the YAML template and saved settings.
     """
 
     def decorate(config_class):
@@ -500,28 +510,28 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
+    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
         return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected true or false")
 
 
 def parse_auto(text: str) -> int | None:
-    """Read a whole number, or `auto` as None."""
+    """Parse a whole number, or `auto` as None."""
     try:
         return None if text.lower() == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number or auto") from None
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
-    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    """A parser with one flag per field of `config_class`, grouped by section; flags that are not given stay absent."""
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the full list would bury an error message
     parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
     group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
@@ -550,9 +560,9 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+    """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    The keys stay as they are: one that is known by another name too.
+    Keys keep their names, also synonyms.
     """
     import yaml
 
@@ -560,20 +570,20 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         text = Path(path).read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+        raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected some")
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
-    said = {str(key): str(value) for key, value in settings.items()}
+    texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        gone = (removed or {}).get(str(key))
-        need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
+        replacement = (removed or {}).get(str(key))
+        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
+        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
@@ -581,17 +591,18 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -609,7 +620,7 @@ def parse_flags(
 
 
 def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    """The settings of a command line: defaults, overridden by --config, overridden by flags."""
     parser, words = build_parser(config_class, description), []
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
@@ -633,17 +644,18 @@ def parse_settings(argv: list[str], config_class, description: str):
 
 
 def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
 
 
 def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a choice that is none: flags have been checked, a Config made in Python has not."""
+    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
@@ -652,26 +664,26 @@ def check_choices(config: BaseConfig) -> None:
 
 
 def check_trainer(config: BaseConfig) -> None:
-    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_numbers(config)
     check_choices(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
         "got mismatch bounds that exclude 1; expected low <= 1 <= high",
     )
     fixed = config.aggregation == "fixed_length"
-    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(
         not (config.merge_lora and config.load_in_4bit),
         "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
         "afterwards, as references/deployment.md shows",
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     reused = config.reuse_prefill or config.rollout_engine == "hf"
@@ -680,33 +692,32 @@ def check_trainer(config: BaseConfig) -> None:
     waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
     whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
     got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected samples, the default, or never")
+    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+    need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
 
 def free_on_resume(config) -> set[str]:
-    """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
-GRACE_S = 5.0  # seconds for what a KeyboardInterrupt closes, before a run that was to end at once is ended
+GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
-TORCHRUN_GRACE_S = 30.0  # seconds that torchrun leaves its processes after SIGTERM, by default
-STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
+STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
-SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
-GAIN = 1.3  # one thread must be this much faster than all of them
+SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -722,7 +733,7 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+    if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
     import torch.distributed as dist
 
@@ -739,7 +750,7 @@ def sum_over_processes(tensor):
 
 
 def of_first_process(tensor):
-    """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
+    """The first process's tensor, in every process, for decisions that rounding could make differ."""
     rank, size = world()
     if size == 1:
         return tensor
@@ -747,10 +758,10 @@ def of_first_process(tensor):
 
 
 def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
-    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+    """Divide rows among processes so that the sums of their sizes are similar; the result is the same on each process.
 
-    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
-    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    Rows of one kind form a bundle. Bundles go to the process with the least so far, largest first. As long as a process
+    has more than (1 + slack) times its fair share, its largest bundle of several rows is halved and all is dealt anew.
     """
     bundles = {}
     for row, kind in enumerate(kinds):
@@ -774,7 +785,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
 
 
 def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
-    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+    """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
         shares: which rows of the batch each process has; None: rank::world.
@@ -799,9 +810,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 
 def device_name(config: BaseConfig) -> str:
-    """The device that --device names; auto is a CUDA GPU, else the CPU."""
-    import torch
-
+    """The device that --device names; auto is cuda if available, else cpu."""
     name = config.device
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -812,7 +821,7 @@ def device_name(config: BaseConfig) -> str:
 
 
 def start_processes(config: BaseConfig):
-    """Return this process's device; join the process group of a torchrun launch."""
+    """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
     import torch
     import torch.distributed as dist
 
@@ -828,24 +837,24 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
-                int(os.environ["LOCAL_RANK"]) < gpus,  # each process may see a GPU of its own alone
+                int(os.environ["LOCAL_RANK"]) < gpus,
                 f"got {local_size} processes and {gpus} GPUs on a machine; expected a GPU for each; try torchrun "
                 f"--nproc_per_node {gpus}",
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
-        # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
+        # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
         import torch.distributed.nn.functional
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # where streams and graphs are made
+        torch.cuda.set_device(device)  # new streams and graphs use it
     THREADS.begin(config, device)
     return device
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    """Folders of this process's cgroups, inner ones first; `listing` is the text of /proc/self/cgroup."""
     folders = []
     for line in listing.splitlines():
         _, kinds, path = line.split(":", 2)
@@ -856,11 +865,11 @@ def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
 
 
 def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
-    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    """Number of CPUs that this process may use, by its affinity and its cgroups' quotas."""
     limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     listing = proc / "self" / "cgroup"
     for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # cgroups version 2, version 1
             if all((folder / name).exists() for name in names):
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
                 if quota not in ("max", "-1"):
@@ -869,19 +878,19 @@ def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def use_huge_pages() -> None:
-    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+    """Let torch allocate large tensors in huge pages on Linux; call it before torch loads.
 
-    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
-    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    Each large tensor gets fresh pages, which cost a fifth of an update's time on a real model if they have 4 KiB.
+    malloc raises its thresholds to these values by itself, but not for aligned memory, as huge pages need.
     """
     if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
         return
@@ -893,18 +902,16 @@ def use_huge_pages() -> None:
 
 
 class CpuThreads:
-    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+    """Chooses the number of CPU threads: all that the process may use, or one while other programs need the cores.
 
-    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    With OMP_NUM_THREADS or --threads N nothing is measured. The choice changes results by rounding at most.
     """
 
     def __init__(self):
         self.most, self.fastest, self.looked = 0, None, 0.0
 
     def begin(self, config: BaseConfig, device) -> None:
-        """Choose for a run on a device."""
-        import torch
-
+        """Make the first choice for a run on a device."""
         auto = config.threads == "auto"
         need(
             auto or (config.threads.isdecimal() and int(config.threads) > 0),
@@ -920,9 +927,7 @@ class CpuThreads:
                 self.choose()
 
     def after(self, seconds: float) -> None:
-        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
-        import torch
-
+        """Measure again after a step that was much slower than the fastest, and every minute while on one thread."""
         if not self.most:
             return
         fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
@@ -933,9 +938,7 @@ class CpuThreads:
             self.fastest = min(seconds, self.fastest or seconds)
 
     def choose(self) -> None:
-        """Time a few matrix products with one thread and with all, and keep what is faster."""
-        import torch
-
+        """Time a few matrix products with one thread and with all, and keep the faster number."""
         before = torch.get_num_threads()
         x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
         for number in (*spent, *spent, *spent):
@@ -957,13 +960,12 @@ THREADS = CpuThreads()
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
-    """Raise MemoryShortage where memory runs out in the block: in which phase, and what to try."""
+    """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
     try:
         yield
     except Exception as error:
@@ -973,7 +975,7 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 
 def leave_processes() -> None:
-    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if in_group():
         import torch.distributed as dist
 
@@ -981,7 +983,7 @@ def leave_processes() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
+    """Kill the processes that multiprocessing has started and exit, without waiting for anything."""
     for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
         child.kill()
     for stream in (sys.stdout, sys.stderr):
@@ -991,20 +993,16 @@ def end_at_once(code: int) -> None:
 
 
 def forget_peak() -> None:
-    """Let the GPU's peak count from now on."""
-    import torch
-
+    """Reset the GPU's peak memory."""
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
 
 
 def memory_metrics() -> dict[str, float]:
-    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+    """Largest resident memory of any process and largest GPU peak since `forget_peak`, in GiB; unknown ones are absent.
 
     Every process must call it.
     """
-    import torch
-
     metrics = {}
     if STATM.exists():
         pages = int(STATM.read_text().split()[1])
@@ -1016,7 +1014,7 @@ def memory_metrics() -> dict[str, float]:
 
 
 class StopRequested(BaseException):
-    """A signal asked for the end, and nothing of the step under way has changed the run yet."""
+    """A signal asked to stop, and the current step has not changed the run yet."""
 
     def __init__(self, signum: int):
         super().__init__(signum)
@@ -1024,23 +1022,23 @@ class StopRequested(BaseException):
 
 
 class StopRequest:
-    """Lets the step under way finish after SIGTERM or SIGINT; a second signal ends the run at once.
+    """Lets the current step finish after SIGTERM or SIGINT; a second signal stops the run at once.
 
-    The second raises KeyboardInterrupt; if a reward swallows it, the process exits after GRACE_S. torchrun kills soon
-    after SIGTERM, so under it the step is left before its update if an earlier one can be saved.
+    The second signal raises KeyboardInterrupt; if a reward swallows that, the process exits after GRACE_S. torchrun
+    kills soon after SIGTERM, so under it the step is abandoned before its update if an earlier step can be saved.
     """
 
-    current = None  # the one that has the signals
+    current = None  # the instance whose handlers are installed
 
     def __init__(self):
         self.signum, self.earlier, self.end = 0, {}, None
-        self.can_save, self.leaving = False, False  # there is a step to save; nothing would be lost now
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
+        self.can_save, self.leaving = False, False  # a step can be saved; the current block may be abandoned
+        if threading.current_thread() is threading.main_thread():  # only this thread receives signals
             self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Put the earlier handlers back."""
+        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -1062,17 +1060,17 @@ class StopRequest:
         say("stopping after this step; repeat the signal to stop at once")
 
     def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
+        """The highest signal number that any process got, 0 for none; every process must call it."""
         return max(gather_rows([self.signum]))
 
     def leaves_steps(self) -> bool:
-        """Whether a step may be left before its update."""
+        """Whether a step may be abandoned before its update: under torchrun, if an earlier one can be saved."""
         return self.can_save and "TORCHELASTIC_RUN_ID" in os.environ
 
 
 @contextlib.contextmanager
 def leaving_early() -> Iterator[None]:
-    """A block that changes nothing of a run: a signal may end it by StopRequested, in this process alone."""
+    """Context for code that does not change the run: a signal may end it by StopRequested, in this process only."""
     stop = StopRequest.current
     if not stop or not stop.leaves_steps() or threading.current_thread() is not threading.main_thread():
         yield
@@ -1087,14 +1085,14 @@ def leaving_early() -> Iterator[None]:
 
 
 def stop_before_update() -> None:
-    """Raise StopRequested in every process where one got a signal; every process must call it."""
+    """Raise StopRequested in all processes if one got a signal; every process must call it."""
     stop = StopRequest.current
     if stop and stop.leaves_steps() and (signum := stop.agreed()):
         raise StopRequested(signum)
 
 
 def note_long_step(seconds: float) -> bool:
-    """Say so where torchrun may kill the run before a step of so many seconds is saved; returns whether it may."""
+    """Warn if torchrun may kill the run before a step of `seconds` is saved; returns whether it may."""
     grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
     may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
     if may_be_killed:
@@ -1110,12 +1108,12 @@ def note_long_step(seconds: float) -> bool:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
+    """Set up libraries: no noise in our output, no spinning idle threads, huge pages, no fragmented GPU memory.
 
-    What the user has set stays.
+    Variables that the user has set stay.
 
     Args:
-        vllm: samples in this process; its memory pool does not work with segments that grow.
+        vllm: vLLM samples in this process; its memory pool does not work with expandable segments.
     """
     wait_passively()
     use_huge_pages()
@@ -1124,7 +1122,7 @@ def quiet_environment(vllm: bool = False) -> None:
         os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of a missing 4-bit inference kernel on CPUs
 
 
 def exit_code(
@@ -1132,17 +1130,17 @@ def exit_code(
     mend: str = "fix it and try --resume",
     stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
+    """Call run() and return its exit code, or that of the error that ended it.
 
     Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
+        mend: advice after an OSError, such as a full disk.
+        stopped: message after Ctrl-C.
     """
     try:
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -1150,7 +1148,7 @@ def exit_code(
 
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
-    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
@@ -1176,10 +1174,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -1191,27 +1189,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -1220,11 +1218,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1237,9 +1235,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -1247,13 +1245,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -1269,7 +1267,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -1277,7 +1275,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -1287,7 +1285,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -1306,7 +1304,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -1326,7 +1324,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1368,13 +1366,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -1382,7 +1380,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -1403,7 +1401,7 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
@@ -1415,9 +1413,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1430,7 +1428,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -1441,12 +1439,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1462,15 +1460,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1482,7 +1480,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -1494,12 +1492,12 @@ def with_chats(row: dict) -> dict:
 
 
 def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
     return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
-    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
@@ -1513,7 +1511,7 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-MISNAMED = {  # as other spellings and ShareGPT have them
+MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
@@ -1521,7 +1519,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -1530,7 +1528,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -1540,7 +1538,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1554,7 +1552,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -1563,7 +1561,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -1574,7 +1572,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1602,7 +1600,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -1624,7 +1622,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -1633,12 +1631,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -1654,7 +1652,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1666,12 +1664,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -1680,14 +1678,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -1696,7 +1694,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1720,10 +1718,10 @@ def read_rows(source: str) -> list[dict]:
 
 
 def prompt_of(row: dict, column: str, where: str):
-    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    try_one = near or "; try --prompt_column NAME, or data_loader.py"
-    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
@@ -1731,7 +1729,7 @@ def prompt_of(row: dict, column: str, where: str):
 
 
 def check_unicode(text: str, where: str = "") -> None:
-    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Raise UserError if the text has half a surrogate pair, which tokenizers refuse and UTF-8 cannot encode."""
     half = re.search("[\ud800-\udfff]", text)
     got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
     need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
@@ -1763,12 +1761,12 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -1781,8 +1779,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -1797,7 +1795,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -1812,12 +1810,12 @@ _BEFORE = re.compile(
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -1826,7 +1824,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -1837,7 +1835,7 @@ def has_mark(text: str) -> bool:
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -1846,13 +1844,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -1865,20 +1863,20 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -1889,7 +1887,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -1899,47 +1897,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -1948,12 +1946,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -1961,13 +1959,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -1982,14 +1980,14 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -1998,14 +1996,14 @@ def is_program(text: str) -> bool:
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
-# texts that a question is asked about, in the order in which they stand before it
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
+# texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
-# perhaps a part of the question, perhaps a note about it
+# either part of the question or notes about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
@@ -2018,10 +2016,10 @@ SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text",
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
 LABELS = re.compile(
     r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
@@ -2031,32 +2029,32 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
@@ -2072,7 +2070,7 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
@@ -2088,25 +2086,25 @@ def names_part(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
+    """The words of a column's name in snake or camel case, in lower case."""
     return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
+    """Whether a column's name says that it holds images, video or sound, or their location."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -2115,7 +2113,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             families.setdefault(prefix.lower(), {})[place] = name
     complete = []
     for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
     listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
@@ -2123,7 +2121,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
+    """The column or columns that hold the choices of a question; () if there are none."""
     keys, families = choice_names(tuple(row))
     for name in keys:
         value = row[name]
@@ -2131,7 +2129,7 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
@@ -2144,12 +2142,11 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
+    """Every text and number in a nested value, without the roles of chat messages."""
     if isinstance(value, dict | list):
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
@@ -2157,9 +2154,9 @@ def texts_in(value) -> list[str]:
 
 
 def placeholder_in(text: str) -> str | None:
-    """The place of an image, video or sound in a prompt, where a chat template would put it.
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
-    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
@@ -2177,7 +2174,7 @@ def squeezed(text: str) -> str:
 
 
 def is_json_schema(name: str, value) -> bool:
-    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
     if head_of(name) != "schema":
         return False
     with contextlib.suppress(ValueError):
@@ -2192,7 +2189,7 @@ def is_json_schema(name: str, value) -> bool:
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
@@ -2200,7 +2197,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
@@ -2212,7 +2209,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
@@ -2241,19 +2238,19 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
     odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
-    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Warn of what `odd_answers` finds in the columns that rewards compare with."""
+    """Print the messages of `odd_answers` for the columns that rewards compare with."""
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
     warn_odd_answers(source, [row for row, _ in asked], prompts)
@@ -2263,21 +2260,21 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
     texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    found = (
+    flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
     )
-    for flags, what in found:
+    for flags, message in flaws:
         if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {what}")
+            say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
     return counts
 
 
@@ -2303,18 +2300,18 @@ def template_text(file: str) -> str:
 
 
 def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    """Set a tokenizer's chat template from a file; "" changes nothing."""
     if file:
         tokenizer.chat_template = template_text(file)
 
 
 def as_turns(prompt, chat: bool):
-    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    """The prompt as messages: with --chat, a string becomes a user turn; other prompts stay as they are."""
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -2327,23 +2324,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -2361,26 +2358,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -2394,25 +2391,25 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 class TemplateForm:
-    """What a chat template writes around a user's words, by which strings that are in its form already are known.
+    """The text that a chat template writes around a user's message; it identifies strings that are already rendered.
 
-    A control token inside of a text is no sign of it: people ask about `<|im_end|>`.
+    A control token inside a text is not enough: people ask about `<|im_end|>`.
     """
 
     def __init__(self, tokenizer):
         try:
             text = write_chat(tokenizer, [{"role": "user", "content": "Question"}], add_generation_prompt=True)
-        except Exception:  # a template raises what it likes
+        except Exception:  # templates may raise anything
             text = ""
         before, _, after = text.rpartition("Question")
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} - {"<think>", "</think>"}
         self.tokens = tuple(token for token in added if token in text and token.strip())
         self.opening = tuple(token for token in self.tokens if token in before)
-        # words as short as "Answer" stand in plain prompts, too
+        # a closing as short as "Answer" also occurs in plain prompts
         self.closing = after.strip() if len(after.strip()) > len("Answer") else ""
 
     def holds(self, prompt) -> bool:
-        """Whether a prompt is a string that begins or ends as the template's text does."""
+        """Whether a prompt is a string that begins or ends like the template's text."""
         if not isinstance(prompt, str):
             return False
         text = prompt.strip()
@@ -2422,7 +2419,7 @@ class TemplateForm:
 
 
 def strings_past_template(config, tokenizer, prompts: list) -> int:
-    """How many prompts are strings that bypass the model's chat template, and are not in its form already."""
+    """Number of string prompts that bypass the model's chat template and are not already rendered."""
     if config.chat or not tokenizer.chat_template:
         return 0
     form = TemplateForm(tokenizer)
@@ -2430,7 +2427,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
-    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
+    """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
         has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
         need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
@@ -2439,11 +2436,16 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
         got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
         need(not wrapped, f"{got}; expected plain text; try without --chat")
-        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        tokens = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
         count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
-        if held:
-            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+        if tokens:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {tokens[0]!r}"
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
+    if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
+        say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
+    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
+    if unread:
+        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2453,7 +2455,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
 
@@ -2461,14 +2463,14 @@ def joined_text(messages: list[dict]) -> str:
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
-PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
     rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -2476,13 +2478,13 @@ def asked_words(prompt) -> str:
 
 
 def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
 
 
 def mirrored(asked: str) -> str:
-    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
 
     >>> mirrored("whatis3+41?")
     'whatis41+3?'
@@ -2491,13 +2493,13 @@ def mirrored(asked: str) -> str:
 
 
 def of_swapped(held_out: list[str], trained: set[str]) -> str:
-    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
+    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -2509,10 +2511,10 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
+    """(training rows, at most `config.hold_out` rows for evaluation); rows of one task stay together."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
-    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected only one of them")
     none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
@@ -2525,8 +2527,13 @@ def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
     return parts[0], parts[1]
 
 
+def split_command(data: str) -> str:
+    """The command that holds out a tenth of a file."""
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
+
+
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    """Set `trains` in held-out rows that also train, and warn; UserError if all do, unless --allow_overlap is given."""
     with_columns = bool(getattr(config, "environment", ""))
     trained = {task_of(row, with_columns) for row in rows}
     for row in held_out:
@@ -2534,28 +2541,28 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
-    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
+    advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
 def overlap_metric(rows: list[dict]) -> dict[str, int]:
-    """eval/trained_rows of evaluated rows, where there are any."""
+    """{"eval/trained_rows": count} of evaluated rows that also train; {} if there are none."""
     count = sum(row.get("trains", False) for row in rows)
     return {"eval/trained_rows": count} if count else {}
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
-RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # reward arguments that come from the run, not data
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -2566,7 +2573,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -2575,10 +2582,10 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
-    """`encode_prompt`; UserError for a prompt that the template refuses, or of no tokens."""
+    """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
     try:
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+    except Exception as error:  # templates may raise anything, such as "system role not supported"
         raise UserError(
             f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
             "roles, or --chat_template FILE"
@@ -2588,7 +2595,7 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
@@ -2604,15 +2611,13 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
-    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
-        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
 
 
 def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list[dict], list[dict]]:
-    """Training prompts, and the held-out ones that evaluations take, compared by `check`."""
+    """(training rows, held-out rows for evaluations); `check(config, rows, held_out)` compares the two."""
     rows, held_out = load_prompts(config, tokenizer, config.data), []
     if config.hold_out:
         rows, held_out = hold_out(config, rows)
@@ -2624,9 +2629,7 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
-    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
-    import numpy as np
-
+    """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
@@ -2643,7 +2646,11 @@ def is_server(source: str) -> bool:
 
 
 def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
-    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
+    """The JSON answer to a GET (no body) or a POST; retried if the server is busy or the connection is lost.
+
+    Raises:
+        UserError: no try got an answer; the message ends with `hint`.
+    """
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
@@ -2654,21 +2661,21 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
             with urllib.request.urlopen(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            what = f"{error} {error.read()[:200]!r}"
+            problem = f"{error} {error.read()[:200]!r}"
             if error.code not in (408, 425, 429) and error.code < 500:
                 break
         except (OSError, ValueError, http.client.HTTPException) as error:
-            what = str(error)
-    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+            problem = str(error)
+    raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
+    """The text of sampled ids without trailing end tokens and pads.
 
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    Other special tokens stay, so that rewards see a policy that writes `<|user|>` into its answer.
     """
     ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
     while length and ids[length - 1] in ends:
@@ -2677,21 +2684,21 @@ def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -2700,19 +2707,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -2723,58 +2730,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -2783,14 +2790,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -2801,20 +2808,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -2826,24 +2833,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -2852,7 +2859,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -2879,7 +2886,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -2888,68 +2895,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -2957,22 +2964,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2987,7 +2994,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -3005,35 +3012,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -3041,7 +3047,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -3054,7 +3060,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -3067,34 +3073,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -3106,32 +3110,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -3139,7 +3143,7 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -3147,24 +3151,24 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
+    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -3174,7 +3178,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -3182,25 +3186,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -3210,7 +3214,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -3227,7 +3231,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -3238,7 +3242,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -3248,7 +3252,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -3256,7 +3260,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -3277,7 +3281,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -3287,49 +3291,66 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    scores = [finite_number(value) for value in values]
+    bad = {i: values[i] for i, score in enumerate(scores) if score is None and values[i] is not None}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
     return scores
 
 
+def finite_number(value) -> float | None:
+    """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # of several numbers
+        value = value.item() if hasattr(value, "item") else value
+    is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
+    return float(value) if is_finite else None
+
+
 def is_scored(sample: dict) -> bool:
-    """Whether some reward applies to a sample; the score of one without any says nothing."""
+    """Whether some reward applies to a sample; otherwise its score of 0 means nothing."""
     return any(value is not None for value in sample["rewards"].values())
 
 
 def known_scores(samples: list[dict]) -> list[float]:
-    """The scores of those samples to which some reward applies."""
+    """The scores of the samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
+
+
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -3340,8 +3361,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -3350,11 +3371,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
+    that raises when scored alone.
 
     Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
+        call: index of the call that raised.
+        alone: function from a row's index to its arguments as a batch of one.
     """
 
     def raised(error: BaseException) -> str:
@@ -3369,7 +3391,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     if isinstance(function, PerSample):
         return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
-    if is_passing(error):  # of the connection, not of a row
+    if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
@@ -3382,18 +3404,18 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
+    [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
     with the parameters `prompt` and `completion` is called for each sample; see PerSample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
-        self.slow = False  # whether functions took long beside sampling
+        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
+        self.slow = False  # whether functions take long compared with sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+            while name in {*self.functions, *TAKEN}:
                 name += "_2"
             self.functions[name], self.weights[name] = as_reward(function), weight
 
@@ -3404,13 +3426,13 @@ class Reward:
     def run(
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
-        """Raw results by function, those `known` among them; async ones run together."""
+        """{function: its raw result}, of which `known` has some already; async functions run together."""
         given = rows, completions, completion_ids
-        asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        missing = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
+        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
         try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
 
@@ -3419,14 +3441,14 @@ class Reward:
 
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        results = {name: [next(returned) for _ in calls[name]] for name in calls}
         return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
         Args:
-            known: raw results by function, of those that have been called already.
+            known: {function: raw result} of functions that were called already.
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
@@ -3442,16 +3464,93 @@ class Reward:
         return scores, parts
 
 
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
+
+    @property
+    def tool_names(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
+
+
+@dataclass
+class Conversation:
+    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
+
+    number: int  # index of its row in the batch
+    prompt: object  # as in the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # including the prompt's
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
+    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
+    calls: int = 0  # tool calls, including those that cannot be parsed
+    failures: int = 0  # calls that ended in an error
+    seconds: float = 0.0  # spent in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
+    finished: bool = False  # the last answer was not cut off
+    form: str | dict = ""  # of tool calls, by `call_format`
+    place: str = ""  # location of its row for messages, if that is not the batch
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """Its row and prompt, for messages."""
+        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+    @property
+    def label(self) -> str:
+        """Its environment, row and prompt, for messages."""
+        return f"environment {self.kind.name}, {self.row}"
+
+
+# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
+
+
+def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+    """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
+    n, calls = len(conversations), sum(c.calls for c in conversations)
+    return {
+        "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
+        "rollout/limit_frac": sum(c.ended_by in ("turns", "tokens") for c in conversations) / n,
+        "tool/calls_mean": calls / n,
+        "tool/failure_frac": sum(c.failures for c in conversations) / max(1, calls),
+        "tool/seconds": sum(c.seconds for c in conversations) / n,
+    }
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
-RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # peft asks by the old name
+RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
     if precision != "auto":
         return precision
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -3459,14 +3558,14 @@ def precision_on(precision: str, device) -> str:
 
 
 def leave_out_cudnn_attention() -> None:
-    """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def settle_precision(config: BaseConfig, device) -> None:
-    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
 
-    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
     """
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
@@ -3491,13 +3590,13 @@ def compute_dtype(config: BaseConfig, device):
 
 
 def autocast(config: BaseConfig, device):
-    """Context in which the networks run; nothing in fp32."""
+    """Context in which the networks run; without effect in fp32."""
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -3505,19 +3604,18 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    """The shell command that merges an adapter into its base."""
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -3528,18 +3626,18 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -3548,7 +3646,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -3556,7 +3654,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -3568,9 +3666,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def settle_model(config: BaseConfig) -> None:
-    """Make the model's path a full one, and take rank and alpha from an adapter: it is trained on."""
+    """Make config.model an absolute path, and take rank and alpha from an adapter, whose training continues."""
     if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+        config.model = str(Path(config.model).resolve())  # saved adapters name their base by it
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
@@ -3584,7 +3682,7 @@ def settle_model(config: BaseConfig) -> None:
 
 
 def saved_rows(base, weights: dict) -> dict:
-    """{layer: rows} of the embedding and output layers that are among an adapter's tensors."""
+    """{layer: rows} for embedding and output layers among an adapter's saved tensors."""
     ends, rows = (base.get_input_embeddings(), base.get_output_embeddings()), {}
     layers = [name for name, module in base.named_modules() if any(module is end for end in ends)]
     for key, x in weights.items():
@@ -3598,7 +3696,7 @@ def saved_rows(base, weights: dict) -> dict:
 
 
 def fit_embeddings(base, source: str) -> None:
-    """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
+    """Resize a base's embeddings to the rows that an adapter has saved for added tokens; UserError if it lacks them."""
     from peft.utils import load_peft_weights
 
     known = base.get_input_embeddings().weight.shape[0]
@@ -3609,7 +3707,7 @@ def fit_embeddings(base, source: str) -> None:
     if tokenizer_of(source) == source:
         tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
         beyond = {token for token, i in tokens.items() if i >= size}
-    if beyond:  # a plain model may have a few, too
+    if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
@@ -3618,11 +3716,11 @@ def fit_embeddings(base, source: str) -> None:
         "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
     )
     if size != known:
-        base.resize_token_embeddings(size, mean_resizing=False)  # the rows are loaded
+        base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
 def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
-    """A base with an adapter on top, in eval mode; UserError where they do not fit."""
+    """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
@@ -3647,7 +3745,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
+    """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -3655,7 +3753,7 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
 
 
 def merged(model):
-    """The network with its adapter merged into the weights; a plain one as it is."""
+    """Merge a network's adapter into its weights; a plain network is returned as it is."""
     if not hasattr(model, "merge_and_unload"):
         return model
     untie(model)
@@ -3665,7 +3763,7 @@ def merged(model):
 
 
 def untie(model) -> None:
-    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    """Give the output layer its own weights if it shares them with the embeddings and LoRA changes either layer."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -3676,18 +3774,18 @@ def untie(model) -> None:
 
 
 def note_untied(model) -> None:
-    """Let config.json say so where the output layer has weights of its own, or other programs would not read them."""
+    """Set tie_word_embeddings to false if the output layer has its own weights, so that other programs load them."""
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
         model.config.tie_word_embeddings = False
 
 
 def save_network(model, folder: Path) -> None:
-    """Save a plain network, or of one under LoRA the adapter that is trained."""
+    """Save a plain network, or only the trained adapter of one under LoRA."""
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
 def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
@@ -3700,25 +3798,26 @@ def open_tokenizer(config: BaseConfig, **options):
             )
             missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
             raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+        why = " ".join(str(error).split())
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
 
 def load_tokenizer(config: BaseConfig):
-    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
     logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
-    backend = getattr(tokenizer, "backend_tokenizer", None)  # every call writes over its padding and truncation
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
     return tokenizer
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Save a tokenizer of `load_tokenizer` as it was loaded, whatever it has been called with since."""
+    """Save a tokenizer of `load_tokenizer` with the padding and truncation that it was loaded with."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
     if backend:
         backend.enable_padding(**padding) if padding else backend.no_padding()
@@ -3731,8 +3830,8 @@ class Models:
     """The networks of a run and what they share."""
 
     policy: object
-    critic: object  # None unless the advantages are GAE's
-    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
     tokenizer: object
     eos_ids: list[int]
     pad_id: int
@@ -3740,12 +3839,12 @@ class Models:
 
     @property
     def networks(self) -> list:
-        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
         return [self.policy, self.critic and self.critic.backbone, self.reference]
 
 
 def disable_dropout(model) -> None:
-    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    """Set all dropout probabilities to 0, so that an unchanged policy has ratio 1."""
     for module in model.modules():
         if type(module).__name__.startswith("Dropout"):
             module.p = 0.0
@@ -3755,28 +3854,28 @@ def disable_dropout(model) -> None:
 
 
 def nf4_config(compute):
-    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    got = "got 4-bit weights; expected bitsandbytes"
+    """Config for 4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; CUDA or CPU."""
+    got = "got 4-bit weights without bitsandbytes, which reads them"
     need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    """Keep bitsandbytes from repacking 4-bit weights for CPU inference, which would block gradients."""
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
 
 
 def attention_choice(config: BaseConfig) -> dict:
-    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    """Arguments that --attn_implementation adds to from_pretrained and from_config."""
     kind = config.attn_implementation
     return {} if kind == "auto" else {"attn_implementation": kind}
 
 
 def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
-    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
     return UserError(
@@ -3786,18 +3885,18 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
-    """What is told of a model that does not load."""
+    """The UserError for a model that does not load."""
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
-    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
         shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
@@ -3807,7 +3906,7 @@ def shaped_network(config: BaseConfig, source: str):
 
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
-    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    """Load a network without dropout, in eval mode; weights are fp32, or the compute dtype under LoRA or if frozen."""
     extra = attention_choice(config)
     if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
         raise refuse_attention(config, source, "it has no backward pass on a CPU")
@@ -3820,26 +3919,26 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         raise load_error(config, source, error) from error
     disable_dropout(model)
     keep_differentiable(model)
-    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+    if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
-        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+        for p in model.parameters():  # packed 4-bit weights are integers and stay as they are
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
                 p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    if frozen or not hasattr(model, "peft_config"):  # else peft has chosen what is trained
+    if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
     return model.eval()
 
 
 def add_lora(model, config: BaseConfig):
-    """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
+    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "peft_config"):
         return model
     modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # it returns a pair
-    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # read by its kernels
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
@@ -3853,26 +3952,26 @@ def add_lora(model, config: BaseConfig):
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
-    """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
+    """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
     ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    known = unwrapped(policy).get_input_embeddings().weight.shape[0]  # a pad may be in the tokenizer alone
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < known)
+    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
+    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Rows of an embedding that are tokens; those beyond pad it to a round size and are not to be sampled."""
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
     return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
 
 
@@ -3882,7 +3981,7 @@ def unwrapped(model):
 
 
 def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError for a prompt with a token that the model has no embedding of."""
+    """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
     largest = max(max(row["prompt_ids"]) for row in rows)
     got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
@@ -3890,18 +3989,20 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 
 
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or a token has no embedding."""
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
-    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
-OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+OVERHEAD = 0.125  # cost in tokens of a cell (rows x columns) of a packed pass, as every row reads its prompt's keys
 
 
 def masked_mean(x, mask):
@@ -3910,14 +4011,16 @@ def masked_mean(x, mask):
 
 
 def cost_of_pass(tokens: int, cells: int) -> float:
-    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    """Cost of a forward pass in tokens: that of a packed line of `tokens`, or of all rows x columns if this is less."""
     return min(tokens + OVERHEAD * cells, cells)
 
 
 def same_prompts(piece: dict) -> tuple:
-    """(the column after the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+    """Find the rows that share a prompt.
 
-    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    Returns:
+        (first column in which a token was sampled: prompts stand before it, index [B] of each row's distinct prompt,
+        row [n] in which each distinct prompt first occurs).
     """
     start = int(piece["response_mask"].any(0).long().argmax())
     which = torch.zeros_like(piece["input_ids"][:, 0])
@@ -3931,31 +4034,31 @@ def same_prompts(piece: dict) -> tuple:
 
 @dataclass
 class Layout:
-    """Where the tokens of rows are in one line of N, one text after another; none needs a token after it.
+    """How the tokens of rows [B, T] are packed into one line of N tokens, without pads and without last tokens.
 
-    Texts that nothing shares stand there whole, else the distinct prompts, and after them the responses. Tables hold
-    places 0 to N - 1 in the line, and N where there is no token.
+    The line has either whole texts, or the n distinct prompts followed by the responses. Tables hold places in the
+    line, from 0 to N - 1, and N where there is no token.
     """
 
     ids: object  # [N]
-    positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
-    responses: object  # [B or 0, C], each from column 0 on
-    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
-    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
+    positions: object  # [N], position in its text, from 0
+    prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
+    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
+    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
+    predicting: object  # [B, T], for each sampled token the place of the token before it
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
     def kept(self):
-        """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
+        """Unique places [M] in `predicting`, in order: only there are the last layer's states needed."""
         needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
         needed[self.predicting.flatten()] = True
         return needed[:-1].nonzero().squeeze(1)
 
     def added_to_scores(self, dtype):
-        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        """Additive attention mask [B or 1, 1, C, P + C]: 0 where seen, else -inf. It is made once for all layers."""
         if dtype not in self.masks:
             zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
             self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
@@ -3963,14 +4066,14 @@ class Layout:
 
 
 def places_in_line(lengths, before: int, total: int):
-    """Places [rows, longest] of texts of these lengths that stand one after another, after `before` tokens."""
+    """Places [rows, longest] of consecutive texts with `lengths` [rows] after `before` tokens; pads get `total`."""
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
 
 
 def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    """The cheaper layout of rows [B, T]; None if there are no prompts, or if a row is longer than `longest` tokens."""
     start, which, first = same_prompts(piece)
     mask = piece["attention_mask"].bool()
     lengths = mask.sum(1)
@@ -3984,7 +4087,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
 
 
 def layout_of_texts(piece: dict) -> Layout:
-    """The layout in which each text stands whole, without its last token."""
+    """The layout of whole texts, each without its last token."""
     ids, mask = piece["input_ids"], piece["attention_mask"]
     lengths, begins = mask.sum(1) - 1, mask.argmax(1)
     columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
@@ -4007,7 +4110,7 @@ def layout_of_texts(piece: dict) -> Layout:
 
 
 def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
@@ -4037,7 +4140,7 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    """Pad sequences on the left; returns (input_ids, attention_mask), both [B, T]."""
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -4047,7 +4150,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 def collate(samples: list[dict], pad_id: int, device) -> dict:
     """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
 
-    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    Without a `response_mask` of its own, all of a sample's response counts as sampled.
     """
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
@@ -4069,12 +4172,12 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
 
 def own_rows(batch: dict, rows) -> list[int]:
-    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    """The rows of a batch that this process takes: about equally many tokens each; rows of a prompt stay together."""
     rows, (rank, size) = [int(row) for row in rows], world()
     if size == 1 or not rows:
         return rows
     lengths = batch["attention_mask"][rows].sum(1).tolist()
-    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses start
     prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
     return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
@@ -4082,8 +4185,8 @@ def own_rows(batch: dict, rows) -> list[int]:
 def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
 
-    Where no row is longer than `shared`, the `shared_length` of the networks that will run them, rows of one prompt
-    stand together, and what is counted is `cost_of_pass`.
+    If no row is longer than `shared` (the networks' `shared_length`), rows of a prompt are kept together and the
+    tokens are counted by `cost_of_pass`.
     """
     mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
@@ -4093,7 +4196,7 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     if rows and max(lengths[r] for r in rows) <= shared:
         start, prompt_lengths, _ = same_prompts(batch)
         prompts = prompt_lengths.tolist()
-    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # longest row of each prompt
 
     def cost(group) -> float:
         cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
@@ -4110,7 +4213,7 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
 
 
 def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    """(the given rows without columns that are padding in all of them, the slice of kept columns)."""
     used = batch["attention_mask"][rows].any(0).nonzero()
     columns = slice(int(used[0]), int(used[-1]) + 1)
     return {name: x[rows, columns] for name, x in batch.items()}, columns
@@ -4118,20 +4221,20 @@ def trimmed(batch: dict, rows) -> tuple[dict, slice]:
 
 # ------------------------------------------------------------------------- key cache (src/parts/networks/key_cache.py)
 
-BLOCK = 64  # columns that a room grows by
-# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
-WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+BLOCK = 64  # columns by which a cache grows
+# bytes per layer that grouping must save, as it costs a dozen operations instead of one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 4 us per operation and 3 TB/s
 
 
 @functools.cache
 def roomy_layer():
-    """A DynamicLayer of transformers that copies what it holds every BLOCK tokens, and not for each."""
+    """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+        """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
-        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
         """
 
         column = None
@@ -4143,7 +4246,7 @@ def roomy_layer():
             self.keys, self.values, self.rooms = keys, values, rooms
 
         def update(self, key_states, value_states, *args, **kwargs):
-            """Append [B, heads, t, D] of new tokens; return those of all."""
+            """Append keys and values [B, heads, t, D] of new tokens; return those of all tokens."""
             if self.column is not None:
                 for room, new in zip(self.rooms, (key_states, value_states), strict=True):
                     room.index_copy_(2, self.column, new.to(room.dtype))
@@ -4157,20 +4260,19 @@ def roomy_layer():
             return self.keys, self.values
 
         def make_room(self, end: int) -> None:
-            """Let the rooms have `end` columns at least."""
+            """Grow the rooms to at least `end` columns."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
-                self.values = None  # one at a time: the old tensors go first
+                self.values = None  # frees the old tensor before the next room is made
                 self.rooms = self.keys, roomy(values, end)
 
         def end_at(self, end: int) -> None:
-            """Let the keys and values be the rooms' first columns."""
+            """Set keys and values to the rooms' first `end` columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
             self.column = None
 
         def reorder_cache(self, beam_idx):
-            """Keep these rows, in this order."""
             self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
         batch_select_indices = reorder_cache
@@ -4179,23 +4281,23 @@ def roomy_layer():
 
 
 def as_read(x):
-    """Keys or values in the dtype that attention reads them in.
+    """Keys or values in the dtype in which attention reads them.
 
-    Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
+    Under autocast, rotary embeddings return float32, and attention would round all of them again at each token.
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 after it."""
+    """A copy of x [B, heads, T, D] with `needed` + BLOCK columns, zeros after the first T."""
     room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
 
 def give_room(cache) -> None:
-    """Let each layer of a cache that holds the keys and values of all tokens, and nothing else, grow by blocks."""
+    """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
     from transformers.cache_utils import Cache, DynamicLayer
 
     for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
@@ -4204,7 +4306,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
+    """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -4215,29 +4317,29 @@ def has_plain_layers(cache, config) -> bool:
 
 @dataclass
 class Part:
-    """Rows that left a batch together: whose they are, their keys and values, and which columns are of their text."""
+    """Rows that left a batch together."""
 
-    numbers: list[int]
+    numbers: list[int]  # their conversations
     layers: list[tuple]  # (keys, values) of each layer, [B, heads, T, D]
     mask: object  # [B, T], 1 = of the text
 
 
 @dataclass
 class KeptTexts:
-    """Texts of which the keys and values are kept, by the numbers of their conversations."""
+    """Texts with cached keys and values, by the numbers of their conversations."""
 
     ids: dict[int, list[int]] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
 
     def take(self, order: list[int], mask, cache, places, rows, lengths) -> None:
-        """Keep rows of a batch that is being sampled, without what they were fed after their end.
+        """Keep rows of the batch that is being sampled, without tokens fed after their end.
 
         Args:
-            order: the numbers of the conversations that the batch began with.
-            mask: [B, T], 1 on the tokens that they had then.
-            places: [b] where in the cache the rows are; None for all, which are then not copied.
-            rows: [B'] which of those that the batch began with each row of the cache is.
-            lengths: [B] how many tokens each of those has said; the last one was not fed.
+            order: numbers of the conversations in the initial batch of B rows.
+            mask: [B, T], 1 on the tokens that the initial batch had.
+            places: [b] cache rows to keep; None keeps all without a copy.
+            rows: [B'] index of each cache row in the initial batch.
+            lengths: [B] tokens that each initial row has sampled; the last one was not fed.
         """
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
@@ -4248,14 +4350,14 @@ class KeptTexts:
         self.parts.append(Part([order[i] for i in numbers.tolist()], pairs, of_text))
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
-        """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
+        """Whether each text {conversation: ids} extends the kept text of its conversation."""
         known = ((self.ids.get(number), ids) for number, ids in texts.items())
         return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
+        """(numbers in the order of rows, cache, mask [B, T]) of some conversations, aligned at the last column.
 
-        `last`: nothing else will be needed, so what is kept is freed layer by layer.
+        `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 
@@ -4274,7 +4376,7 @@ class KeptTexts:
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
             cache.layers.append(roomy_layer()(*(room[:, :, :width] for room in rooms), rooms))
             for part in self.parts if last else ():
-                part.layers[layer] = None  # one layer at a time is there twice
+                part.layers[layer] = None  # only one layer at a time is in memory twice
         return order, cache, torch.cat(masks)
 
 
@@ -4284,7 +4386,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """A room [B, heads, width + BLOCK, D] of the chosen rows and columns of [., heads, T, D], 0 before where fewer."""
+    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0
@@ -4296,7 +4398,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
 
 
 def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
     from transformers.cache_utils import Cache
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
@@ -4306,17 +4408,17 @@ def select_rows(cache, rows) -> None:
 
 
 def wide_product(x, y):
-    """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
+    """x @ y for [n, heads, ., .], accumulated in float32 like fused attention: in bf16 a score of 60 is off by 0.1."""
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
-            with contextlib.suppress(NotImplementedError):  # without copies of keys, where the device has it
+            with contextlib.suppress(NotImplementedError):  # avoids float32 copies of keys on devices that support it
                 return torch.bmm(x.flatten(0, 1), y.flatten(0, 1), out_dtype=torch.float32).unflatten(0, x.shape[:2])
         return x.float() @ y.float()
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
+    """Prompts shared by B rows: `which` [B] is each row's; a layer's keys, values [n, heads, P, D]; mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
         self.which, self.pairs, self.mask = which, pairs, mask
@@ -4326,30 +4428,30 @@ class Groups:
         order = which.argsort(stable=True)
         group = which[order]
         place = torch.arange(len(which), device=which.device) - (sizes.cumsum(0) - sizes)[group]
-        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # of each prompt; too many are computed for nothing
+        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # [n, most rows of a prompt]; row 0 fills the rest
         self.rows[group, place] = order
         self.back = torch.empty_like(which)
         self.back[order] = group * self.rows.shape[1] + place
 
     def of_rows(self, chosen) -> "Groups":
-        """The groups of some rows, without the prompts that none of these has."""
+        """The groups of the chosen rows, without prompts that none of them has."""
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
         return Groups(which, [(keys[kept], values[kept]) for keys, values in self.pairs], self.mask[kept])
 
     def by_prompt(self, x):
-        """[B, heads, r, X] of rows as [n, heads, rows of a prompt x r, X]."""
+        """Regroup x [B, heads, r, X] by prompt: [n, heads, rows of a prompt x r, X]."""
         return x[self.rows].transpose(1, 2).flatten(2, 3)
 
     def by_row(self, x, r: int):
-        """The way back, [B, heads, r, X]."""
+        """The inverse of `by_prompt`: [B, heads, r, X]."""
         return x.unflatten(2, (-1, r)).transpose(1, 2).flatten(0, 1)[self.back]
 
     def attend(self, layer: int, query, key, value, scaling: float | None):
-        """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
+        """Attention [B, 1, H, D] of one token per row, query [B, H, 1, D], over its prompt and the row's own tokens.
 
-        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
+        key and value [B, heads, T, D] are those of the rows' own tokens; H is a multiple of heads.
         """
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
@@ -4367,7 +4469,7 @@ class Groups:
 
 
 def group_rows(cache, mask, which):
-    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
+    """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
     from transformers.cache_utils import DynamicCache
 
     grouped = DynamicCache()
@@ -4379,7 +4481,7 @@ def group_rows(cache, mask, which):
 
 
 def worth_grouping(cache, rows: int) -> bool:
-    """Whether to hold the texts of a cache once, for more rows, saves time as well as memory."""
+    """Whether holding a cache's texts once for `rows` rows saves time as well as memory."""
     keys, values = pairs_of(cache)[0]
     saved = (keys[0].nbytes + values[0].nbytes) * (rows - len(keys))
     return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
@@ -4387,13 +4489,13 @@ def worth_grouping(cache, rows: int) -> bool:
 
 # ----------------------------------------------------------------------------- forward (src/parts/networks/forward.py)
 
-SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+SHARED_PROMPTS = "shared_prompts"  # name under which `shared_attention` is registered in transformers
 
 
 def rows_at(x, places, empty: bool = False):
-    """Rows of x [N, ...] at places [...]; where a place is N the last one, or with `empty` 0.
+    """Rows of x [N, ...] at places [...]. Place N gives the last row, or zeros with `empty`.
 
-    Backwards, equal places are summed in a fixed order.
+    The backward pass sums equal places in a fixed order.
     """
     padding = len(x) if empty else None
     x = torch.cat([x, x.new_zeros(1, *x.shape[1:])]) if empty else x
@@ -4402,10 +4504,10 @@ def rows_at(x, places, empty: bool = False):
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
-    """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+    """Transformers' "sdpa" attention; with a `Layout`, each text of the packed line [1, heads, N, D] sees itself only.
 
-    With Groups, of the next token of each row. Prompts stand in columns from 0 on, so that being causal is all the mask
-    that they need; what stands in the place of a pad is seen by pads only, and their results are left out.
+    With `Groups`, it is the attention of each row's next token. Prompts start in column 0, so they need the causal mask
+    only: pads follow them, no token sees a pad, and the results of pads are dropped.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -4434,9 +4536,9 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
 
 class KeptTokens:
-    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used after it.
+    """Restricts a network's last `mlp` to a line's kept tokens, as no other state is used after it.
 
-    A layer's attention, which comes first, notes which these are, also where the layer is recomputed.
+    The layer's attention runs first and sets `kept`, also when the layer is recomputed.
     """
 
     def __init__(self, layer):
@@ -4447,28 +4549,28 @@ class KeptTokens:
         self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
 
     def remove(self) -> None:
-        """Let the layer run all tokens again."""
+        """Undo the restriction."""
         for hook in self.hooks:
             hook.remove()
         for module in self.attentions:
             del module.kept_tokens
 
     def narrow(self, mlp, args):
-        """The kept of states [1, N, H]."""
+        """Before the mlp: select the kept states [1, M, H] of [1, N, H]."""
         if self.kept is None:
             return None
         self.count = args[0].shape[1]
         return args[0].index_select(1, self.kept), *args[1:]
 
     def widen(self, mlp, args, output):
-        """States [1, N, H] again, 0 where nothing is kept."""
+        """After the mlp: put them back into [1, N, H], with 0 elsewhere."""
         if self.kept is None:
             return None
         return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
 
 
 def set_attention(model, name: str, narrow: bool = False) -> None:
-    """Let layers attend by a name of transformers or of this part; `narrow`: the last `mlp` sees kept tokens only."""
+    """Set the attention to SHARED_PROMPTS or a kind of transformers; `narrow`: the last mlp runs kept tokens only."""
     from transformers.masking_utils import sdpa_mask
     from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -4485,12 +4587,12 @@ def set_attention(model, name: str, narrow: bool = False) -> None:
 
 
 def shared_length(networks: list) -> float:
-    """Tokens of the longest rows of which all of these networks (None: left out) run a common prompt once; 0: none."""
+    """Longest row, in tokens, whose prompt all networks (None is skipped) can run once for several rows; 0: none."""
     return min((length_that_shares(network) for network in networks if network is not None), default=0)
 
 
 def length_that_shares(model) -> float:
-    """The same of one network: no more than its layers look back."""
+    """`shared_length` of one network: how far all of its layers look back, inf if without limit."""
     config = unwrapped(model).config.get_text_config()
     if config._attn_implementation != SHARED_PROMPTS:
         return 0
@@ -4508,7 +4610,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         hidden: [N, H], the states that predict the targets.
         targets: [N] token ids.
         temperature: logits are divided by it.
-        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        chunk: rows of `hidden` per piece; several pieces are recomputed in the backward pass.
         entropy_grad: let gradients flow through the entropy.
 
     Returns:
@@ -4537,31 +4639,31 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     return torch.cat(logprobs), torch.cat(entropy)
 
 
-@functools.cache  # asked for every token that is sampled
+@functools.cache  # called for every sampled token
 def takes(network_class, argument: str) -> bool:
     """Whether a network's forward has an argument of this name."""
     return argument in inspect.signature(network_class.forward).parameters
 
 
 def below_the_head(model):
-    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    """The network below the output layer; Llama 4's attribute differs from its `base_model_prefix`."""
     network = unwrapped(model)
     return getattr(network, "model", network) if network.base_model is network else network.base_model
 
 
 def backbone(model, input_ids, attention_mask, **kwargs):
-    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    """Run the network below the output layer; positions count real tokens only, so padding does not shift them."""
     network = below_the_head(model)
     width = input_ids.shape[1]
     if takes(type(network), "position_ids"):
         kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
-    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+    if takes(type(network), "cache_params"):  # Mamba applies the mask to the new tokens only
         attention_mask = attention_mask[:, -width:]
     return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
 
 
 def cached_states(model, input_ids, attention_mask, cache):
-    """Hidden states [B, t, H] of the new tokens after those of a cache (None: there are none), and the cache."""
+    """(hidden states [B, t, H] of new tokens that follow those in the cache, or begin one if it is None; the cache)."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
     keys_and_values = getattr(out, name, None)
@@ -4571,20 +4673,20 @@ def cached_states(model, input_ids, attention_mask, cache):
 
 
 def masks_itself(model) -> bool:
-    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    """Whether the attention takes a finished 4D mask, which transformers passes on as it is."""
     return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
 
 
 def next_states(model, token, mask, cache, padded: bool):
-    """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
+    """States [B, H] of one more token [B] per row, with a plain cache or one of `group_rows`.
 
-    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, so
-    that the host need not wait for the device to see.
+    mask [B, T] is 1 on all tokens of the texts, including the new ones. `padded` says whether it may contain a 0: to
+    look would make the host wait for the device.
     """
     network = below_the_head(model)
     prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
-        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
+        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # 4D: no mask is built
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
@@ -4597,32 +4699,32 @@ def next_states(model, token, mask, cache, padded: bool):
 
 
 def plain_states(model, input_ids, attention_mask):
-    """Hidden states [B, T, H] of whole texts, as in training."""
+    """Hidden states [B, T, H] of whole texts without a cache, as in training."""
     return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
 
 
 def lm_logits(model, hidden):
-    """Logits [..., V] of hidden states [..., H], without those of rows that are no tokens where `settle_logits` cut."""
+    """Logits [..., V] of hidden states [..., H], for the tokenizer's tokens only (see `settle_logits`)."""
     return known_logits(model, all_logits(model, hidden))
 
 
 def known_logits(model, logits):
-    """Those [..., V] of logits [..., rows] that are of tokens, as `settle_logits` has found."""
+    """Cut logits [..., rows] to those [..., V] of the tokenizer's tokens, as `settle_logits` has counted them."""
     known = getattr(unwrapped(model), "known_tokens", None)
     return logits if known is None else logits[..., :known]
 
 
 def lost_mass(model, logits):
-    """Probability [...] of the rows that are no tokens, of logits [..., rows]; NaN where all are.
+    """Probability [...] that logits [..., rows] give to rows without a token; NaN if all rows have one.
 
-    Nothing is sampled from these rows or learnt about them here, but other samplers may draw them.
+    We neither sample nor train these rows, but other samplers may draw them.
     """
     known = getattr(unwrapped(model), "known_tokens", None)
     return logits[..., 0] * math.nan if known is None else logits.softmax(-1)[..., known:].sum(-1)
 
 
 def all_logits(model, hidden):
-    """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
+    """Logits [..., rows] of all rows of the output layer, for hidden states [..., H], in its weights' precision."""
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -4634,17 +4736,17 @@ def all_logits(model, hidden):
 
 
 def settle_logits(config: BaseConfig, models: Models) -> None:
-    """Cut the rows beyond the tokenizer from the vocabulary of policy and reference.
+    """Let policy and reference ignore output rows beyond the tokenizer's tokens.
 
-    Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
+    UserError if the policy's logits are not its output layer applied to its backbone's states, as this part assumes.
     """
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
         with torch.no_grad(), autocast(config, models.device):
             expected = models.policy(input_ids=ids).logits.float()
-            got = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+            logits = all_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # for example, Mamba with 4-bit weights
         if is_out_of_memory(error):
             raise
         raise UserError(
@@ -4652,21 +4754,21 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             "try weights of 16 bits, or another architecture"
         ) from error
     need(
-        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
     )
-    known = token_count(models.tokenizer, models.eos_ids)
+    count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
-        unwrapped(network).known_tokens = known if known < got.shape[-1] else None
+        unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
 
 
 def line_states(model, layout: Layout):
-    """Hidden states [B, T, H] that predict the tokens that were sampled, 0 elsewhere."""
+    """Run a packed line; returns the hidden states [B, T, H] that predict the sampled tokens, 0 elsewhere."""
     out = below_the_head(model)(
         input_ids=layout.ids[None],
         position_ids=layout.positions[None],
-        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # of four dimensions: one that needs no making
+        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # 4D: transformers builds no mask
         use_cache=False,
         layout=layout,
     )
@@ -4674,10 +4776,10 @@ def line_states(model, layout: Layout):
 
 
 def predicting_states(model, piece: dict):
-    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (entry 0 is unused).
 
-    Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
-    all of its rows; the states that predict what was not sampled are then 0.
+    If `share_prompts` has enabled it, no pad is run, and a shared prompt runs once where that saves time. States that
+    predict tokens that were not sampled are then 0.
     """
     longest = length_that_shares(model)
     layout = layout_of(piece, longest) if longest else None
@@ -4699,27 +4801,27 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
 
 # ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
 
-SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
+SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
 
 
 def copy_fits(size: float, device) -> bool:
-    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
+    """Whether a copy of weights of `size` bytes fits; False on a CPU, where arithmetic and not kernels takes the time.
 
-    The GPU's size decides, not what is free: a resumed run does alike.
+    The limit depends on the GPU's total memory, not on free memory, so that a resumed run decides alike.
     """
     device = torch.device(device)
     return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
 
 
 def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
+    """The linear layers into whose weights LoRA can be folded; [] if copies of these weights do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
     from peft.tuners.lora import Linear, LoraLayer
 
     adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
     layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
-    shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
+    shared = policy.get_base_model().get_input_embeddings().weight  # a tied output layer has the same weight
     layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
     size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
     if not copy_fits(size, device):
@@ -4732,7 +4834,7 @@ def foldable_layers(policy, device) -> list:
 
 @contextlib.contextmanager
 def folded(layers: list) -> Iterator[None]:
-    """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
+    """Context in which each layer runs W + B A as one weight, in W's dtype; on exit W is the original tensor again."""
     kept = []
     try:
         with torch.no_grad():
@@ -4750,25 +4852,25 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
-EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):
-    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    """x [..., H] / RMS(x) * weight [H]; like transformers, below float32 it rounds before multiplying by the weight."""
     if x.dtype == module.weight.dtype == torch.float32:
         return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
     return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
 
 
 def shifted_norm(module, x, eps: float):
-    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    """x [..., H] / RMS(x) * (1 + weight [H]), computed in float32, as in Gemma."""
     return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
 
 
 def norm_like(module) -> Callable | None:
-    """Which of the two a module is on a few numbers, None for neither."""
+    """`plain_norm` or `shifted_norm` for a module, whichever gives its output on test numbers; None if neither does."""
     eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
-    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # self and x; gated norms have more
     if not alone or weight is None or not isinstance(eps, float):
         return None
     tried = copy.deepcopy(module).float()
@@ -4783,7 +4885,7 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -4793,7 +4895,7 @@ def one_kernel_norms(policy, device) -> list[tuple]:
 
 @contextlib.contextmanager
 def replaced(norms: list[tuple]) -> Iterator[None]:
-    """While it lasts, modules run what stands beside them."""
+    """Context in which the modules run their one-kernel forms."""
     try:
         for module, norm in norms:
             module.forward = norm
@@ -4808,31 +4910,31 @@ def replaced(norms: list[tuple]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a model's cache can do, as measured before anything is sampled."""
+    """What a model's cache can do, as probed."""
 
-    pads: bool  # prompts of several lengths in one batch, padded on the left
-    leaving: bool  # rows that are finished leave the batch
-    groups: bool = False  # a prompt is held once for all rows that begin with it
-    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
+    pads: bool  # it handles left padding, so that prompts of several lengths form one batch
+    leaving: bool  # finished rows can be dropped from it
+    groups: bool = False  # it can hold a prompt once for all rows that begin with it
+    plain: bool = False  # texts can be continued by several tokens, and take our own masks and positions
 
 
 def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
-    """Two texts of token ids, of 12 and 6 where they are padded, else of 12."""
+    """Two texts of token ids: of 12 and 6 tokens if `padded`, else of 12 each."""
     first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
     return [first, second[:6] if padded else second]
 
 
 def relative_gap(states, expected) -> float:
-    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+    """Mean over states [..., H] of |state - expected| / |expected|; NaN in a state counts as infinite.
 
-    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    Where `expected` is NaN the gap is 0: that is no fault of the cache, and sampling refuses such a network.
     """
     gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    """Mean relative gap between states of tokens fed one by one to `step(ids, mask, cache)` and of whole texts."""
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
@@ -4850,23 +4952,23 @@ def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, d
 
 
 def holds(gap, limit: float) -> bool:
-    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    """Whether `gap()` is below the limit; False if it fails because the cache lacks an operation."""
     try:
         return gap() < limit
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if is_out_of_memory(error):  # which says nothing of the cache
+        if is_out_of_memory(error):  # not a fault of the cache
             raise
         return False
 
 
 def turns_gap(read, step, one, config, pad_id: int, device) -> float:
-    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+    """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
     Args:
-        read: `(ids, mask) -> states` of whole texts.
-        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
-        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
-        config: of the model's text part.
+        read: `(ids, mask) -> states`: whole texts.
+        step: `(ids, mask, cache) -> (states, cache)`: several further tokens of each text.
+        one: `(token [B], mask, cache, padded) -> states [B, H]`: one further token of each text.
+        config: the model's text config.
     """
     texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
@@ -4882,10 +4984,10 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
     compare(one(token, grown, cache, True), (0, 1), (6, 3))
-    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
-        kept.take([0, 1], mask, cache, leaving, rows, said)
+        kept.take([0, 1], mask, cache, leaving, rows, lengths)
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
@@ -4900,7 +5002,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
-    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    """Largest relative gap of a state if each prompt is held once for its rows, one of which leaves."""
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
@@ -4922,22 +5024,22 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
 
 
 def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
-    """The relative distance of states that rounding explains: of the mean, and of the worst in any order of sums.
+    """(limit of the mean gap, limit of the worst gap) that rounding can explain.
 
-    Faults of caches and pads give a mean of 0.3 and more. As for the worst: old and new log-probs are computed the
-    same way, so the update only needs each token to see what it should. Two bf16 passes of Gemma 3 270M are
-    0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
-    or a position off by one moves the worst state by 0.26 and more.
+    Faults of caches and pads give a mean of 0.3 or more. The worst gap only has to show that each token sees what it
+    should, as old and new log-probs are computed in the same way. Two bf16 passes of Gemma 3 270M differ by 0.047 (each
+    by 0.03 to 0.04 from float32), of Qwen2.5 0.5B by 0.013. A visible pad, a hidden token or a position off by one
+    moves the worst state by 0.26 or more.
     """
     return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
 @contextlib.contextmanager
 def first_layers(config: BaseConfig, network, device):
-    """Run a float32 network with its first layers only, up to the last one of a new kind, and restore it.
+    """Context in which a float32 network runs its first layers only: enough to have every kind of layer.
 
-    They show what a cache can do, in a twelfth of the time for Qwen2.5 0.5B. In bf16 each layer adds its rounding, so
-    all of them run; so do those of a network whose layers read the keys of others.
+    They show what a cache can do, in a twelfth of the time for Qwen2.5 0.5B. All layers run in bf16, as each adds its
+    rounding, and in a network whose layers read the keys of others.
     """
     below, text = below_the_head(network), unwrapped(network).config.get_text_config()
     layers, types = getattr(below, "layers", ()), vars(text).get("layer_types")
@@ -4959,7 +5061,7 @@ def first_layers(config: BaseConfig, network, device):
 
 
 def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
-    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    """Raise UserError if left padding changes a network's states, as in some networks without attention."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
     alone = torch.tensor([texts[1]], device=models.device)
@@ -4974,32 +5076,32 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
-    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    """Probe the policy's cache; UserError if no way of sampling with it agrees with the model as trained."""
     policy, pad_id, device = models.policy, models.pad_id, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
-    (limit, worst), able = gap_limits(config, device), False
-    tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
+    (limit, worst), can_group = gap_limits(config, device), False
+    candidates = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # most capable first
     with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
         gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
-        measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
+        measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
         if measured and measured.pads and measured.leaving:
             plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = able and holds(lambda: groups_gap(config, models, size), worst)
+            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(
         measured,
-        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
+        f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
+        "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
         (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
         (
-            measured.groups or not able,
+            measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
         ),
     )
@@ -5010,27 +5112,27 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
-    """How far the worst state is off where prompts are run once for their rows; `narrow` as of `set_attention`."""
+    """Largest relative gap of a state if each prompt runs once for its rows; `narrow` as for `set_attention`."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
     samples = [{"prompt_ids": a, "response_ids": b, "rollout_logprobs": [0.0] * len(b)} for a, b in kinds]
     piece = collate(samples, models.pad_id, models.device)
-    layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+    layout, sampled = layout_of(piece, math.inf), piece["response_mask"].bool()
 
     def plainly():
-        return plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        return plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[sampled]
 
     with torch.no_grad(), autocast(config, models.device):
         expected = plainly()
         set_attention(network, SHARED_PROMPTS, narrow)
-        got = torch.cat([line_states(network, layout)[asked], plainly()])
+        got = torch.cat([line_states(network, layout)[sampled], plainly()])
     return max(relative_gap(*pair) for pair in zip(got, expected.repeat(2, 1), strict=True))
 
 
 def can_share(config: BaseConfig, models: Models, network) -> bool:
-    """Let a network run a prompt once for all of its rows, if it gives the same states so."""
+    """Let a network run each prompt once for all of its rows if the states stay the same; returns whether it does."""
     implementation = unwrapped(network).config.get_text_config()._attn_implementation
-    if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
+    if implementation == SHARED_PROMPTS:  # already set: under LoRA the reference is the policy
         return True
     for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
@@ -5046,7 +5148,7 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
 
 
 def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
-    """Let networks (None: left out) run a prompt once for all of its rows where they can; say which cannot."""
+    """Let the networks that can (None is skipped) run each prompt once for all of its rows; note those that cannot."""
     if not config.share_prompts:
         return
     networks = [network for network in networks if network is not None]
@@ -5489,7 +5591,7 @@ class SyncCheck:
                 f"tensors: {names}; expected equal checksums; try {self.advice}"
             )
         if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            say(f"note: vLLM keeps {len(lost)} tensors in its own form, such as {lost[0]}; log-probs check them")
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
@@ -5529,13 +5631,13 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "model": "--model",
     "tokenizer": "--model",
     "seed": "--seed",
-    "enable_lora": "to leave it out: adapters are merged for the copy",
+    "enable_lora": "leaving it out: adapters are merged for the copy",
     "gpu_memory_utilization": "--vllm_memory",
     "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
-    "logprobs_mode": "to leave it out",
-    "distributed_executor_backend": "to leave it out",
-    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
-    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "logprobs_mode": "leaving it out",
+    "distributed_executor_backend": "leaving it out",
+    "tensor_parallel_size": "leaving it out: each process has an engine of its own",
+    "pipeline_parallel_size": "leaving it out: each process has an engine of its own",
     "data_parallel_size": "torchrun",
     "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
 }
@@ -5929,7 +6031,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
 
     Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+        (loss, ratio, clipped), where clipped is 1 where a clip changed the loss. The log-ratio is bounded to +-20.
     """
     ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
@@ -5937,7 +6039,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     loss = torch.maximum(plain, bounded)
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
+    return loss, ratio, (loss != plain).float()
 
 
 def mismatch_mode(config: BaseConfig) -> str:
@@ -7149,9 +7251,9 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+            said = f"got a full disk while saving {target}; expected enough space; try deleting files"
         elif isinstance(error, OSError):
-            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+            said = f"got {error} while saving {target}; expected a writable folder; try another one"
         raise UserError(f"{said}; {intact}") from error
 
 
@@ -7200,15 +7302,22 @@ def check_folder(config: BaseConfig) -> bool:
     return True
 
 
+LOCKS = []  # open files, whose locks the system keeps as long as this process lives
+
+
 def make_folder(config: BaseConfig) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
+    """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-        if not os.access(config.output_dir, os.W_OK):
-            raise PermissionError("it is read-only")
+        if world()[0] == 0:
+            LOCKS.append(Path(config.output_dir, ".lock").open("a"))
+            fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        got = f"got output_dir {config.output_dir!r} ({error})"
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):  # a file system without locks
+            return
+        taken = isinstance(error, BlockingIOError)
+        got = f"got output_dir {config.output_dir!r} ({'another run is writing to it' if taken else error})"
         raise UserError(f"{got}; expected a folder to write to; try another --output_dir") from None
 
 
@@ -7376,6 +7485,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
             faults.append(
                 f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
             )
+    updates = [row["optim/updates"] for row in rows if "optim/updates" in row]
+    if updates and not any(updates):
+        faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
     if cut and min(cut) > 0.95:
         faults.append(
@@ -7456,7 +7568,8 @@ def report(config: BaseConfig, summary: dict) -> None:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}; scripts/diagnose.py {folder} says more")
+        faults = "; ".join(summary["faults"])
+        tell(f"something went wrong: {faults}; {in_bundle('scripts/diagnose.py')} {folder} says more")
     tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 
@@ -7544,6 +7657,8 @@ def metric_names(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
     fine = all(own and equals and ours for own, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
     return {own: ours for own, _, ours in pairs}
 
 
@@ -7554,8 +7669,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
-        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
+        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -7864,7 +7979,7 @@ Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    """95 % score interval of a proportion (Wilson 1927); exact ends for 0 and n successes."""
     z, p = Z95, successes / n
     shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
@@ -7880,11 +7995,20 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
     return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
 
 
-def resampled_ratios(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows.
+def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) -> dict[str, float]:
+    """Metrics eval/…: mean of each reward and of the score, accuracy, length, rows; of conversations turns, calls."""
+    figures = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
+    if scores := known_scores(samples):
+        figures["eval/score"] = statistics.fmean(scores)
+    figures |= {"eval/length_mean": statistics.fmean(lengths), "eval/rows": len(samples)} | overlap_metric(rows)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        figures |= {"eval/turns_mean": played["rollout/turns_mean"], "eval/calls_mean": played["tool/calls_mean"]}
+    return figures
 
-    A ratio is left out where its denominator is 0: of the rows that were drawn, none had anything to divide by.
-    """
+
+def resampled_sums(columns: list, samples: int, seed: int):
+    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
     import numpy as np
 
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
@@ -7898,18 +8022,18 @@ def resampled_ratios(columns: list, samples: int, seed: int):
 
 @dataclass
 class Values:
-    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None is not applicable."""
+    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
 
     top: list
     bottom: list | None = None
-    exp: bool = False  # f is exp, as of perplexities
+    exp: bool = False  # f is exp, as for perplexities, else the identity
     higher_is_better: bool | None = True
 
     def of(self, ratio):
         """f of a number or array."""
         import numpy as np
 
-        with np.errstate(over="ignore"):  # inf is handled where it is reported
+        with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
     def columns(self, rows) -> list[list[float]]:
@@ -7922,7 +8046,7 @@ class Values:
         return not counts and all(x in (0, 1) for x in self.top if x is not None)
 
     def mean(self, top: list[float], bottom: list[float]) -> float:
-        """f of these columns' sums; infinite if they are too large for a number."""
+        """f(sum of top / sum of bottom); infinite if that overflows."""
         try:
             return float(self.of(math.fsum(top) / math.fsum(bottom)))
         except OverflowError:
@@ -7930,7 +8054,7 @@ class Values:
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
-    """Value, standard error and 95 % interval of a metric, and how they were computed."""
+    """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
     import numpy as np
 
     rows = [i for i, x in enumerate(values.top) if x is not None]
@@ -7946,7 +8070,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     if values.is_proportion():
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
-        sums = resampled_ratios([top, bottom], samples, seed)
+        sums = resampled_sums([top, bottom], samples, seed)
         sums = sums[sums[:, 1] != 0]
         with np.errstate(over="ignore", invalid="ignore"):
             draws = values.of(sums[:, 0] / sums[:, 1])
@@ -8027,15 +8151,15 @@ def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that contradict each other or would do nothing."""
     check_trainer(config)
     c, sampled = config, config.objective == "policy_gradient"
-    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
+    made = f"`python {in_bundle('assets/make_tiny_lm.py')} --teacher runs/teacher`, then --teacher runs/teacher"
     need(c.teacher, f"got no --teacher; expected a folder, a hub id or a server; for the embedded task try {made}")
     largest = max(c.beta, c.discount)
     need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
-    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
-    need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
+    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student without a number of tokens; try --kl_top_k 32")
+    need(c.kl_coef or c.reward_coef, "got kl_coef 0 and reward_coef 0, which leave no loss; try --kl_coef 1")
     got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"
@@ -8086,8 +8210,17 @@ def divergence(student, teacher, beta: float):
     return value, f.sub_(mean[:, None]).mul_(s)
 
 
+def chosen_and_rest(logits, ids):
+    """Log-probs [n, k + 1] of distinct tokens ids [n, k], and of all others together, of logits [n, V].
+
+    The others are summed themselves: 1 - the sum of the chosen rounds to 0 where a model is sure.
+    """
+    rest = logits.scatter(-1, ids, -math.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([logits.gather(-1, ids), rest], -1) - logits.logsumexp(-1, keepdim=True)
+
+
 def with_rest(logprobs):
-    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
+    """Append to log-probs [n, k] that a server gave the log-prob of all other tokens together: [n, k + 1]."""
     total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
     return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
 
@@ -8169,7 +8302,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         heads.append(part)
         gradients.append(scale)
     torch.autograd.backward(heads, gradients)
-    seen = teacher_view(config, student, known, dist)
+    seen = teacher_view(student, known, dist)
     return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
@@ -8184,15 +8317,15 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
     if dist is not None and not 0 < k < dist.shape[1]:
         return logits, *divergence(student, dist, beta)
     if dist is None:
-        ids, teacher = known["teacher_ids"], known["teacher_top"]
+        ids, teacher = known["teacher_ids"], with_rest(known["teacher_top"])
     else:
         ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
-        teacher = dist.gather(-1, ids)
-    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
-    return head, *divergence(head.detach(), with_rest(teacher), beta)
+        teacher = chosen_and_rest(dist, ids)
+    head = chosen_and_rest(logits, ids)
+    return head, *divergence(head.detach(), teacher, beta)
 
 
-def teacher_view(config: Config, student, known: dict, dist):
+def teacher_view(student, known: dict, dist):
     """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
 
     Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
@@ -8259,10 +8392,10 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
-        got = f"got teacher {spec!r}, which splits {text[:60]!r} otherwise"
+        got = f"got teacher {spec!r}, which splits {text[:60]!r} differently"
         need(student == teacher, f"{got}: student {student[:8]}, teacher {teacher[:8]}; {remedy}")
     if tokenizer.chat_template != other.chat_template:
-        say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
+        say(f"warning: the chat template of teacher {spec!r} differs; it reads prompts in the student's")
 
 
 def check_server_objective(config: Config) -> None:
@@ -8556,11 +8689,7 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
     metrics, samples = held_out_gap(config, models, engine, silent, rows)
     if reward.functions:
         samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
-        metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-        metrics |= accuracy_figures(samples)
-        if scores := known_scores(samples):
-            metrics["eval/score"] = sum(scores) / len(scores)
-        metrics["eval/rows"] = len(samples)
+        metrics |= held_out_figures(samples, [len(s["response_ids"]) for s in samples], rows)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]
 

@@ -7,25 +7,24 @@
 # ///
 """Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 
-    a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
-                       model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
-                       before and after, by transformers' own generate and the run's reward, greedy and sampled once;
-                       held-out prompts that also occur in training, or swap the numbers of one (a+b, b+a); whether
-                       the accuracies in metrics.jsonl are those of its models; KL to its start or teacher
-    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; scores of math
-                       and reward: computed again from the completions; intervals and McNemar's p recomputed;
-                       unfinished texts that count as right; two rows to read
-    FILE.py:function   with --data: what reward_preflight.py finds, its flags after --; which contracts it fits (TRL,
-                       verl, ours); whether it runs an answer as Python; if rows have tests (asserts, input and
-                       output), whether hostile programs get paid, read or change anything, or end the reward
+    a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start or a page of templates/: whether the
+                       saved model loads in transformers (an adapter through peft) and differs from the start;
+                       held-out accuracy before and after, by transformers' own generate and the run's reward,
+                       greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
+                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher
+    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
+                       completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
+                       it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
+                       hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
-    FILE.py, a folder  losses and advantages, functions or methods, recognised by their names and parameters, or named
-                       by --as (--set: the numbers inside them): value and gradient against float64 loops over single
-                       tokens, with padding, a hole, an empty row, large ratios, equal scores; a second call; of GAE
-                       the bootstrap and the returns, of losses an entropy term and the sampler's log-probs. It says
-                       which form of inputs fits, such as [T, B], lists what it does not recognise, and never guesses
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags after --
+    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as (--set: the numbers
+                       inside them): value and gradient against float64 loops over single tokens, with padding, a hole
+                       in the mask, an empty row, large ratios and equal scores; a second call; GAE's bootstrap and
+                       returns; a loss's entropy term and use of the sampler's log-probs. It reports which form of
+                       inputs fits, such as [T, B], and lists what it does not recognise
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
@@ -33,70 +32,68 @@
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
-stdout has one JSON object; stderr has at most five sentences and the findings. A run is measured on as many held-out
-rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm only their own
-files and processes, even if nothing contains them.
+stdout has one JSON object; stderr has at most five sentences and the findings. As many held-out rows of a run are
+measured, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs can harm only
+their own files and processes, even where nothing contains them.
 
-Deliberately left out: bootstrap intervals, losses that choose tokens within a minibatch, and the trainers around an
-environment's conversations: its answers are scripted, and neither TRL nor verl starts.
+Deliberately left out: bootstrap intervals; losses that choose tokens within a minibatch; real play of an environment:
+its answers are scripted, and neither TRL nor verl starts.
 
     python scripts/prove.py runs/x
-    python scripts/prove.py runs/evaluation/results.json
     python scripts/prove.py my_rewards.py:says --data train.jsonl
-    python scripts/prove.py my_environment.py:Task --data train.jsonl
     python scripts/prove.py my_losses.py --as my_loss=grpo,my_baseline=rloo
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
-Exit codes: 0 nothing was found against it, 1 something was, 2 bad input. `proved` in the JSON is also false if
-the most important figure could not be measured.
+Exit codes: 0 no finding, 1 a finding, 2 bad input. `proved` in the JSON is also false if the most important figure
+could not be measured.
 """
 
 # Contents
-#       153-158  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       161-251  messages            Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       254-293  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       296-433  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       436-477  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       480-644  processes           The processes of a run: torch at first use, device, threads, sums, distributing …
-#       647-712  exit codes          How a program ends: errors that a user can fix become a message and an exit code
-#       715-932  data files          Data files as text: unpack, decode, refuse files without data; the rows of CSV …
-#      935-1023  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1026-1271  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1274-1378  chat                Chat templates: their settings, how they render messages, and strings that …
-#     1381-1416  held out            Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     1419-1443  prompts             Prompts as token ids, for training and held out
-#     1446-1728  attacks             Correct and hostile programs, and a code reward's scores for them, in a separate …
-#     1731-1931  user code           What a reward gets: texts, copies of the columns, and a process state of its own
-#     1934-2194  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2197-2487  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2490-2632  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2635-2697  control tokens      Render messages so that nothing in them becomes a control token, where …
-#     2700-2911  turn bridge         The tokens between turns, from the chat template alone: sampled ids are never …
-#     2914-2946  text turns          Conversations of plain text: a stand-in for tokenizer and chat template where no …
-#     2949-2961  conversations       A conversation with an environment: its record, and calls of the environment's …
-#     2964-2974  play setup          Setup of conversations, and their scores, for all programs that take --environment
-#     2977-2996  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2999-3059  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3062-3121  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3124-3136  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3139-3160  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#     3163-3236  proof               The parts of a proof: figures, sentences, findings, and what was not measured
-#     3239-3289  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3292-3572  run proof           A run's folder: does the saved model load, did it move, its accuracy on unseen …
-#     3575-3666  graded again        Scores of an evaluation, computed again from the completions that lie beside it
-#     3669-3887  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3890-3970  attack proof        A reward that runs programs, tried on hostile ones: what they are paid, read, …
-#     3973-4146  reward proof        A reward: which contracts it fits, reward_preflight.py's checks on the user's …
-#     4149-4283  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers in …
-#     4286-4324  trainer proof       A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, …
-#     4327-4458  formulas            Losses and advantages from their papers, as float64 loops over tokens and rows, …
-#     4461-4611  recognition         Recognise a function's formula and the role of each parameter by their names; …
-#     4614-4855  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     4858-4985  function faults     What a function computes, in each published way of its formula, and what it …
-#     4988-5145  function checks     What is looked at in a function that is its formula: other inputs, its other …
-#     5148-5433  function proof      Functions of losses and advantages: value and gradient against the formula, in …
-#     5436-5532  command             The command line
+#       151-156  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       159-249  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       252-296  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       299-437  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       440-482  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       485-642  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       645-710  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#       713-930  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#      933-1021  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1024-1269  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1272-1376  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1379-1414  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1417-1441  prompts             Load training and held-out prompts as token ids
+#     1444-1726  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1729-1929  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     1932-2189  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2192-2500  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2503-2645  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2648-2710  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     2713-2924  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     2927-2959  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2962-2974  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2977-2987  play setup          Set up and score conversations, for all programs that take --environment
+#     2990-3009  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3012-3072  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3075-3134  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3137-3149  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3152-3178  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3181-3252  proof               The record of a proof, and reports of the bundle's other scripts
+#     3255-3305  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3308-3589  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3592-3683  graded again        Compute an evaluation's scores again from its stored completions
+#     3686-3904  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3907-3987  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     3990-4163  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4166-4300  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4303-4341  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4344-4475  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4478-4627  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4630-4871  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4874-5002  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5005-5162  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5165-5449  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5452-5548  command             The command line
 
 import argparse
 import ast
@@ -126,6 +123,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -154,7 +152,7 @@ from typing import ClassVar
 
 
 def with_values(text: str, **values) -> str:
-    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    """Replace `{name}` in a text by its value; `"{name}"` loses its quotes, which keep a Python template valid."""
     return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
 
 
@@ -162,14 +160,14 @@ def with_values(text: str, **values) -> str:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -181,7 +179,7 @@ class RewardError(UserError):
 
 
 class MemoryShortage(UserError):
-    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+    """Memory ran out. `before_update`: the step had not changed any weight yet."""
 
     def __init__(self, message: str, before_update: bool = False):
         super().__init__(message)
@@ -189,7 +187,7 @@ class MemoryShortage(UserError):
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -202,7 +200,7 @@ SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate mem
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -211,7 +209,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    """Whether an error or one of its causes, up to a UserError, says that CPU or GPU memory ran out."""
     while error and not isinstance(error, UserError):
         if isinstance(error, MemoryError) or SHORT.search(str(error)):
             return True
@@ -220,9 +218,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
-    """What the user is told of an error of `is_out_of_memory`."""
-    said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    """The MemoryShortage for an error of `is_out_of_memory`."""
+    reason = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got an out-of-memory error {phase} ({reason}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 
@@ -233,13 +231,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -247,7 +245,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -261,41 +259,46 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file as JSON."""
+    """The prompts of a JSONL file, each as JSON text."""
     return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
 
 
 def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts are of the embedded task, as in a part of its files."""
+    """Whether all prompts of a file occur in the embedded task's files."""
     try:
         return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
-    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+def specs_for(data: str, specs: list[str]) -> list[str]:
+    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
     need(
         specs or has_embedded_prompts(data),
-        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
     )
     return specs or EMBEDDED_SPECS
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -329,7 +332,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -362,12 +365,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -376,7 +379,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -397,21 +400,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -419,14 +423,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -437,30 +441,31 @@ def same_value(one: str, other: str) -> bool:
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -480,16 +485,16 @@ def parse_flags(
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 CGROUPS = Path("/sys/fs/cgroup")
-SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
-GAIN = 1.3  # one thread must be this much faster than all of them
+SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -505,7 +510,7 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+    if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
     import torch.distributed as dist
 
@@ -513,7 +518,7 @@ def world() -> tuple[int, int]:
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
-    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    """Folders of this process's cgroups, inner ones first; `listing` is the text of /proc/self/cgroup."""
     folders = []
     for line in listing.splitlines():
         _, kinds, path = line.split(":", 2)
@@ -524,11 +529,11 @@ def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
 
 
 def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
-    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    """Number of CPUs that this process may use, by its affinity and its cgroups' quotas."""
     limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     listing = proc / "self" / "cgroup"
     for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
-        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # cgroups version 2, version 1
             if all((folder / name).exists() for name in names):
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
                 if quota not in ("max", "-1"):
@@ -537,19 +542,19 @@ def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def use_huge_pages() -> None:
-    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+    """Let torch allocate large tensors in huge pages on Linux; call it before torch loads.
 
-    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
-    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    Each large tensor gets fresh pages, which cost a fifth of an update's time on a real model if they have 4 KiB.
+    malloc raises its thresholds to these values by itself, but not for aligned memory, as huge pages need.
     """
     if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
         return
@@ -561,18 +566,16 @@ def use_huge_pages() -> None:
 
 
 class CpuThreads:
-    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+    """Chooses the number of CPU threads: all that the process may use, or one while other programs need the cores.
 
-    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    With OMP_NUM_THREADS or --threads N nothing is measured. The choice changes results by rounding at most.
     """
 
     def __init__(self):
         self.most, self.fastest, self.looked = 0, None, 0.0
 
     def begin(self, config: BaseConfig, device) -> None:
-        """Choose for a run on a device."""
-        import torch
-
+        """Make the first choice for a run on a device."""
         auto = config.threads == "auto"
         need(
             auto or (config.threads.isdecimal() and int(config.threads) > 0),
@@ -588,9 +591,7 @@ class CpuThreads:
                 self.choose()
 
     def after(self, seconds: float) -> None:
-        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
-        import torch
-
+        """Measure again after a step that was much slower than the fastest, and every minute while on one thread."""
         if not self.most:
             return
         fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
@@ -601,9 +602,7 @@ class CpuThreads:
             self.fastest = min(seconds, self.fastest or seconds)
 
     def choose(self) -> None:
-        """Time a few matrix products with one thread and with all, and keep what is faster."""
-        import torch
-
+        """Time a few matrix products with one thread and with all, and keep the faster number."""
         before = torch.get_num_threads()
         x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
         for number in (*spent, *spent, *spent):
@@ -622,12 +621,11 @@ class CpuThreads:
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 
 def leave_processes() -> None:
-    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if in_group():
         import torch.distributed as dist
 
@@ -635,7 +633,7 @@ def leave_processes() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
+    """Kill the processes that multiprocessing has started and exit, without waiting for anything."""
     for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
         child.kill()
     for stream in (sys.stdout, sys.stderr):
@@ -648,12 +646,12 @@ def end_at_once(code: int) -> None:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
+    """Set up libraries: no noise in our output, no spinning idle threads, huge pages, no fragmented GPU memory.
 
-    What the user has set stays.
+    Variables that the user has set stay.
 
     Args:
-        vllm: samples in this process; its memory pool does not work with segments that grow.
+        vllm: vLLM samples in this process; its memory pool does not work with expandable segments.
     """
     wait_passively()
     use_huge_pages()
@@ -662,7 +660,7 @@ def quiet_environment(vllm: bool = False) -> None:
         os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of a missing 4-bit inference kernel on CPUs
 
 
 def exit_code(
@@ -670,17 +668,17 @@ def exit_code(
     mend: str = "fix it and try --resume",
     stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
+    """Call run() and return its exit code, or that of the error that ended it.
 
     Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
+        mend: advice after an OSError, such as a full disk.
+        stopped: message after Ctrl-C.
     """
     try:
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -688,7 +686,7 @@ def exit_code(
 
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
-    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
@@ -714,10 +712,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -729,27 +727,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -758,11 +756,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -775,9 +773,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -785,13 +783,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -807,7 +805,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -815,7 +813,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -825,7 +823,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -844,7 +842,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -864,7 +862,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -906,13 +904,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -920,7 +918,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -945,9 +943,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -960,7 +958,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -971,12 +969,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -992,15 +990,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1012,7 +1010,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -1026,7 +1024,7 @@ def with_chats(row: dict) -> dict:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-MISNAMED = {  # as other spellings and ShareGPT have them
+MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
@@ -1034,7 +1032,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -1043,7 +1041,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -1053,7 +1051,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1067,7 +1065,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -1076,7 +1074,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -1087,7 +1085,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1115,7 +1113,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -1137,7 +1135,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -1146,12 +1144,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -1167,7 +1165,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1179,12 +1177,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -1193,14 +1191,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -1209,7 +1207,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1233,10 +1231,10 @@ def read_rows(source: str) -> list[dict]:
 
 
 def prompt_of(row: dict, column: str, where: str):
-    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    try_one = near or "; try --prompt_column NAME, or data_loader.py"
-    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
@@ -1244,7 +1242,7 @@ def prompt_of(row: dict, column: str, where: str):
 
 
 def check_unicode(text: str, where: str = "") -> None:
-    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Raise UserError if the text has half a surrogate pair, which tokenizers refuse and UTF-8 cannot encode."""
     half = re.search("[\ud800-\udfff]", text)
     got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
     need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
@@ -1288,12 +1286,12 @@ def template_settings(config) -> dict:
 
 
 def as_turns(prompt, chat: bool):
-    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    """The prompt as messages: with --chat, a string becomes a user turn; other prompts stay as they are."""
     return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -1306,23 +1304,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -1340,26 +1338,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -1373,7 +1371,7 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
 
@@ -1381,14 +1379,14 @@ def joined_text(messages: list[dict]) -> str:
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
 OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
-PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
     rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
     rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
 )
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -1396,13 +1394,13 @@ def asked_words(prompt) -> str:
 
 
 def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
 
 
 def mirrored(asked: str) -> str:
-    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
 
     >>> mirrored("whatis3+41?")
     'whatis41+3?'
@@ -1411,20 +1409,20 @@ def mirrored(asked: str) -> str:
 
 
 def of_swapped(held_out: list[str], trained: set[str]) -> str:
-    """What to add of held-out questions that swap the numbers of a training question; "" without any."""
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
 
-RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # reward arguments that come from the run, not data
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -1435,7 +1433,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -1445,8 +1443,8 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
-# file that it must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves.
+# Programs for the test `assert f(2) == 4`. A hostile one passes only if its attack succeeds: @MARK@ is a file that it
+# must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves behind.
 ATTACKS = r"""# right: plain
 def f(x):
     return 2 * x
@@ -1630,7 +1628,7 @@ def f(x):
         except BaseException:
             pass
 """
-ATTACK_TRIAL = r'''"""Call a code reward on programs: JSON of path, name, row, programs -> scores, harm outside."""
+ATTACK_TRIAL = r'''"""Call a code reward on programs, from JSON [path, name, row, programs], and print scores and harm done as JSON."""
 
 import asyncio
 import importlib.util
@@ -1644,7 +1642,7 @@ from pathlib import Path
 
 
 def scores_of(function, row, texts):
-    """Scores of completions by a reward of a batch or of one sample, async or not."""
+    """Scores of texts by a reward of a batch or of one sample, async or not."""
     parameters = inspect.signature(function).parameters
     takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
     calls = [row | {"completion": text} for text in texts]
@@ -1654,20 +1652,20 @@ def scores_of(function, row, texts):
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
         calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
-    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
-    found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
-    return [*found[0]] if batch else found
+    results = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
+    results = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in results]
+    return [*results[0]] if batch else results
 
 
 def processes(name):
-    """Processes with this name."""
+    """Ids of the processes with this name."""
     comms = {path.parent.name: path for path in Path("/proc").glob("[0-9]*/comm")}
     return [pid for pid, path in comms.items() if path.exists() and path.read_text().strip() == name]
 
 
 sys.dont_write_bytecode = True
 out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a reward prints is no answer
+os.dup2(2, 1)  # a reward's own prints go to stderr
 path, name, row, programs = json.loads(sys.argv[1])
 sys.path.insert(0, str(Path(path).parent))
 spec = importlib.util.spec_from_file_location("tried", path)
@@ -1693,24 +1691,24 @@ harm += [f"process {pid} runs on" for pid in processes(own)]
 harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
 harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
 walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
-told = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
-print(json.dumps(told), file=out, flush=True)
+result = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
+print(json.dumps(result), file=out, flush=True)
 '''
 TEST_OF_ATTACKS = "assert f(2) == 4"
-PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # one that may be killed
+PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # a program may kill it
 
 
 def attack_programs() -> list[tuple[str, str, str]]:
-    """(right or hostile, name, code) of each program."""
-    found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
-    return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
+    """("right" or "hostile", name, code) of each program."""
+    parts = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
+    return [(kind, name, code.strip()) for kind, name, code in zip(parts[::3], parts[1::3], parts[2::3], strict=True)]
 
 
 def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
-    """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
+    """A reward's {"scores", "harm", "isolated"} for programs as answers to a row, or {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
+        Path(folder).chmod(0o777)  # open to all users: only a sandbox keeps programs out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
@@ -1732,26 +1730,26 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def user_text(prompt) -> str:
-    """What the model was asked: a string prompt, or the last message."""
+    """What the model was asked: a string prompt, or the last message's content."""
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -1760,19 +1758,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -1783,58 +1781,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -1843,14 +1841,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -1861,20 +1859,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -1886,24 +1884,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -1912,7 +1910,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -1939,7 +1937,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -1948,68 +1946,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -2017,22 +2015,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2047,7 +2045,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2065,35 +2063,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -2101,7 +2098,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -2114,7 +2111,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -2127,34 +2124,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -2166,32 +2161,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -2199,7 +2194,7 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -2207,19 +2202,19 @@ class CallLimits:
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -2229,7 +2224,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -2237,25 +2232,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -2265,7 +2260,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -2282,7 +2277,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -2293,7 +2288,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -2303,7 +2298,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -2311,7 +2306,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -2332,7 +2327,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -2342,39 +2337,56 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    scores = [finite_number(value) for value in values]
+    bad = {i: values[i] for i, score in enumerate(scores) if score is None and values[i] is not None}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
     return scores
+
+
+def finite_number(value) -> float | None:
+    """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # of several numbers
+        value = value.item() if hasattr(value, "item") else value
+    is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
+    return float(value) if is_finite else None
+
+
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -2385,8 +2397,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -2395,11 +2407,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
+    that raises when scored alone.
 
     Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
+        call: index of the call that raised.
+        alone: function from a row's index to its arguments as a batch of one.
     """
 
     def raised(error: BaseException) -> str:
@@ -2414,7 +2427,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     if isinstance(function, PerSample):
         return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
-    if is_passing(error):  # of the connection, not of a row
+    if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
@@ -2427,18 +2440,18 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
+    [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
     with the parameters `prompt` and `completion` is called for each sample; see PerSample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
-        self.slow = False  # whether functions took long beside sampling
+        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
+        self.slow = False  # whether functions take long compared with sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+            while name in {*self.functions, *TAKEN}:
                 name += "_2"
             self.functions[name], self.weights[name] = as_reward(function), weight
 
@@ -2449,13 +2462,13 @@ class Reward:
     def run(
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
-        """Raw results by function, those `known` among them; async ones run together."""
+        """{function: its raw result}, of which `known` has some already; async functions run together."""
         given = rows, completions, completion_ids
-        asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        missing = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
+        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
         try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
 
@@ -2464,14 +2477,14 @@ class Reward:
 
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        results = {name: [next(returned) for _ in calls[name]] for name in calls}
         return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
         Args:
-            known: raw results by function, of those that have been called already.
+            known: {function: raw result} of functions that were called already.
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
@@ -2489,51 +2502,50 @@ class Reward:
 
 # --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
-HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
 HIDE = "; try a leading underscore for a method that is not a tool"
 
 
 @dataclass
 class EnvironmentKind:
-    """A class of environments: how to make one, and what it can do."""
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
 
     name: str
     make: Callable
     file: str
     tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False
-    scores: bool = False
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
         return [tool["function"]["name"] for tool in self.tools]
 
 
 @dataclass
 class Environments:
-    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+    """The environments of a run: one under the key None, or several by the values of the column `environment`."""
 
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind that a row of data has."""
+        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
-        name = columns.get(ENVIRONMENT_COLUMN)
-        known = ", ".join(map(str, self.kinds))
-        near = suggest(str(name), list(self.kinds))
-        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
-        return self.kinds[name]
+        name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
+        kind = next((kind for key, kind in self.kinds.items() if key == name), None)
+        got = f"got a row with environment {name!r}"
+        need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
+        return kind
 
     def reset_arguments(self, prompt, columns: dict) -> dict:
-        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        """The arguments of `reset`: the prompt and all columns, except the one that selects the environment."""
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
     def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` takes what this row has."""
+        """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
         try:
             inspect.signature(kind.make().reset).bind(**given)
@@ -2551,11 +2563,12 @@ def method_names(environment) -> list[str]:
 
 
 def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
-    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
     Args:
-        environment: what has it as an attribute.
-        hint: what to try besides.
+        environment: object with the tool as attribute `name`.
+        subject: name of the object, for messages.
+        hint: further advice.
     """
     from transformers.utils import get_json_schema
 
@@ -2568,12 +2581,12 @@ def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
-    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+    except Exception as error:  # transformers raises its own types, and whatever evaluating the type hints raises
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
 def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
     form = "def reset(self, **row) -> str | None"
     need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
@@ -2587,7 +2600,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
-    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
     got = f"{subject}: got a {type(make).__name__}"
     need(callable(make), f"{got}; expected a class or a function that makes environments")
@@ -2605,13 +2618,13 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
 
 
 def load_environments(spec: str) -> Environments:
-    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+    """Load `FILE.py:NAME`: a class, a function that creates environments, or a dictionary of such.
 
     Raises:
-        UserError: there is no such file or name, or it breaks the contract.
+        UserError: the file or name does not exist, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
     module = import_file("environment", spec, file)
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
@@ -2625,7 +2638,7 @@ def load_environments(spec: str) -> Environments:
 
 
 def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
     frames = traceback.extract_tb(error.__traceback__)
     in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     frame = (in_file or frames or [None])[-1]
@@ -2634,26 +2647,26 @@ def fault_place(error: BaseException, file: str) -> str:
 
 # ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
     return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
 
 
 def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
     written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
     return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
     Raises:
-        ValueError: the tokenizer reads a control token in any text.
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
     tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
@@ -2666,7 +2679,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         return [marked(item) for item in value] if isinstance(value, list | tuple) else value
 
     text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
     first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
@@ -2679,7 +2692,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
 
 
 def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
 
     def encoded(text: str) -> list[int]:
         return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
@@ -2690,7 +2703,7 @@ def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
 
 
 def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
     backend = tokenizer.backend_tokenizer
     text = backend.normalizer.normalize_str(text) if backend.normalizer else text
     words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
@@ -2705,13 +2718,13 @@ KNOWN_RENDERINGS = 256
 
 
 class TurnBridge:
-    """Renders prompts, and the tokens between the turns of a conversation.
+    """Renders prompts and the tokens between turns.
 
     Args:
         tokenizer: one with a chat template.
-        end_ids: tokens that end an answer when they are sampled.
+        end_ids: tokens that end an answer.
         settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: another template than the tokenizer's.
+        chat_template: replaces the tokenizer's template.
     """
 
     def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
@@ -2721,24 +2734,24 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
         self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the beginning of the assistant's next answer.
+        """Token ids of messages and the start of the assistant's next answer.
 
         Args:
-            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+            guarded: encode control tokens in messages as letters.
         """
         messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
         with self.lock:
             if key not in self.rendered:
                 if len(self.rendered) >= KNOWN_RENDERINGS:
@@ -2747,11 +2760,11 @@ class TurnBridge:
                     ids = self.guarded(messages, given)
                 except ValueError:
                     ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
             return [*self.rendered[key][1]]
 
     def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
@@ -2759,14 +2772,14 @@ class TurnBridge:
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages in which nothing is read as a control token."""
+        """Token ids of messages, with control tokens in them encoded as letters."""
         if not self.sanitizes:
             return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
 
     def parted(self, value):
-        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
         if isinstance(value, dict):
             return {key: self.parted(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -2776,13 +2789,13 @@ class TurnBridge:
         return value
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself, and was not cut off."""
+        """Whether an answer ends with an end token, and was not cut off."""
         return bool(ids) and ids[-1] in self.end_ids
 
     def seam(
         self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
     ) -> list[int]:
-        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
         begins = len(self.render(before, tools, guarded))
         others = [[{**reply, "content": text} for reply in replies] for text in "01"]
         one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
@@ -2791,21 +2804,21 @@ class TurnBridge:
         return one[: places[-1] + 1] if places else []
 
     def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, found once for replies that differ by their content only."""
+        """`seam`, cached for replies that differ only in their content."""
         key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
         if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
                 self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
         return self.seams[key][1]
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the beginning of the next one.
+        """The tokens after an answer, up to the start of the next one.
 
         Args:
-            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
-            replies: the environment's messages, of the role tool or user.
-            tools: the schemas that the prompt was rendered with.
+            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
+            replies: the environment's messages, of role tool or user.
+            tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
         seam = self.known_seam(before, answer, replies, tools)
@@ -2819,18 +2832,18 @@ class TurnBridge:
         return whole[len(seam) - (last_id != seam[-1]) :]
 
     def check(self, tools: list[dict], talks: bool) -> str:
-        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        """The template's problem with conversations that have these tools or replies; "" if there is none."""
         for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
             try:
                 problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates raise what they like
+            except Exception as error:  # templates may raise anything
                 return f"it refuses such a conversation ({type(error).__name__}: {error})"
             if all(problems):
                 return problems[0]
         return ""
 
     def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
         template = self.chat_template or self.tokenizer.get_chat_template()
         if "</think>" in template:
             return ["content", "reasoning_content"]
@@ -2839,7 +2852,7 @@ class TurnBridge:
         return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
 
     def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
         messages = [{"role": "user", "content": "Question"}]
         ids, decode = self.render(messages, tools), self.tokenizer.decode
         if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
@@ -2847,7 +2860,7 @@ class TurnBridge:
         for turn in range(PROBE_TURNS):
             thought, thinks = probe_thought(decode(ids), turn, place)
             answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
                 return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
@@ -2869,7 +2882,7 @@ class TurnBridge:
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
     if replies[0]["role"] == "tool":
         names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
@@ -2879,12 +2892,12 @@ def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
 
 
 def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    """A tool call without arguments; Mistral's templates need an id of nine characters."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
 
 
 def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    """(field of an answer with a thought, the part of it that the model must sample)."""
     said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
     if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
         return {}, ""
@@ -2894,7 +2907,7 @@ def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
 
 
 def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """An answer, what follows it, and what has to be seen of the answer."""
+    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
     answer = {"role": "assistant", "content": "", **thought}
     if kind == "user":
         visible = f"Answer {turn}"
@@ -2906,7 +2919,7 @@ def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[
 
 
 def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings part, as text."""
+    """Where two renderings diverge, as text."""
     part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
 
@@ -2915,7 +2928,7 @@ def difference(decode, one: list[int], two: list[int]) -> str:
 
 
 class TextTurns:
-    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
+    """Stands in for a tokenizer and a TurnBridge: every text is one token, and no template is needed."""
 
     eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
 
@@ -2923,26 +2936,26 @@ class TextTurns:
         self.tokenizer, self.texts, self.begun = self, [""], {}
 
     def encode(self, text: str) -> list[int]:
-        """The token of a text, a new one each time."""
+        """[a new token for a text]."""
         self.texts.append(text)
         return [len(self.texts) - 1]
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        """The texts of tokens."""
+        """The joined texts of tokens."""
         return "".join(self.texts[i] for i in ids)
 
     def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
+        """[the token of a prompt]; `begun` keeps its list of messages, to which `play` appends later ones."""
         ids = self.encode("\n".join(message["content"] for message in messages))
         self.begun[ids[0]] = messages
         return ids
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The token of what is said between two answers."""
+        """[the token of the messages between two answers]."""
         return self.encode("\n".join(reply["content"] for reply in replies))
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself: all that are written here do."""
+        """Whether an answer was not cut off: always true here."""
         return True
 
 
@@ -2951,14 +2964,14 @@ class TextTurns:
 
 @dataclass
 class PlayLimits:
-    """Limits of conversations: turns, tokens, and what a tool may take."""
+    """Limits of conversations: turns, tokens, time and length of tools' results."""
 
-    turns: int = 8  # answers that are sampled
-    tokens: int = 4096  # of a whole conversation, the first prompt included
-    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
-    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
-    characters: int = 8000  # of a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run at once
+    turns: int = 8  # sampled answers
+    tokens: int = 4096  # in a whole conversation, including the first prompt
+    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
+    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
+    characters: int = 8000  # in a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
@@ -2966,7 +2979,7 @@ class PlayLimits:
 
 @dataclass
 class PlaySetup:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
 
     environments: Environments
     bridge: TurnBridge
@@ -2978,14 +2991,14 @@ class PlaySetup:
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+    """Let `generate` draw from the model's own distribution, without the checkpoint's serving settings.
 
-    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    Penalties, banned tokens or a minimum length would change samples but not the log-probs that are trained.
     """
     plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
     unwrapped(model).generation_config = plain
@@ -3140,24 +3153,29 @@ def saved_settings(folder: Path) -> dict:
 
 
 def unique_keys(rows: list) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
+    """A short hash of each row, by which two runs find their common rows; repeated rows get a number."""
+    counts, keys = {}, []
     for text in (json.dumps(row, sort_keys=True, default=str) for row in rows):
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+        counts[key] = counts.get(key, 0) + 1
+        keys.append(key if counts[key] == 1 else f"{key}.{counts[key]}")
     return keys
 
 
 def read_report(path: str) -> dict:
-    """Read a results.json."""
+    """Read a results.json, or the one in a folder."""
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        compared = [(task["keys"], task["values"]) for task in report["tasks"].values()]
+        need(
+            compared and report["model"]["name"], f"got {path!r} without tasks; expected results.json of evaluation.py"
+        )
         return report
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"got {path!r} ({type(error).__name__}: {error}); expected results.json of evaluation.py"
+        ) from None
 
 
 # --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
@@ -3165,7 +3183,7 @@ def read_report(path: str) -> dict:
 
 @dataclass
 class Proof:
-    """The outcome for one thing."""
+    """What was found out about one thing."""
 
     kind: str
     thing: str
@@ -3173,29 +3191,27 @@ class Proof:
     sentences: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     not_measured: list[str] = field(default_factory=list)
-    is_open: bool = False  # what matters most could not be measured
+    is_open: bool = False  # the most important figure could not be measured
 
     @property
     def proved(self) -> bool:
-        """Whether nothing was found against it, and what matters most was measured."""
+        """Whether nothing was found against the thing and its most important figure was measured."""
         return not self.findings and not self.is_open
 
     def say(self, sentence: str) -> None:
-        """Add a sentence that can be quoted."""
         self.sentences.append(sentence)
 
     def find(self, finding: str) -> None:
-        """Add a finding against the thing."""
         self.findings.append(finding)
 
     def skip(self, what: str, why: str) -> None:
-        """Note, as a sentence too, what could not be measured."""
+        """Note what could not be measured, also as a sentence."""
         self.not_measured.append(f"{what}: {why}")
         self.say(f"{what} was not measured: {why}.")
 
 
 def parsed(path: Path) -> list[ast.stmt]:
-    """What a file defines; it is parsed and not run."""
+    """The top-level statements of a Python file, which is not run."""
     try:
         return ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError) as error:
@@ -3203,12 +3219,12 @@ def parsed(path: Path) -> list[ast.stmt]:
 
 
 def shown(values, digits: int = 3) -> str:
-    """Numbers as `0.434 to 0.910`, one number as it is."""
+    """Numbers as text: `0.434 to 0.910` for two, `0.434` for one."""
     return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
 
 
 def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
-    """What another script of the bundle says in JSON; UserError where it does not take what it is given."""
+    """Run another script of the bundle and return its JSON; UserError if it refuses its input or takes too long."""
     path = BUNDLE / "scripts" / script
     need(path.is_file(), f"got no {path}; expected it, as prove.py calls it; try prove.py from inside the bundle")
     try:
@@ -3216,21 +3232,21 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
     except subprocess.TimeoutExpired:
         raise UserError(f"got checks that take longer than {seconds:g} s; try a larger --minutes") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        said = (done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"])[-1]
-        behind = f"; flags of {script} go behind --" if "try --" in said else ""
-        raise UserError(said.removeprefix("error: ") + behind)
+        message = (done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"])[-1]
+        hint = f"; flags of {script} go after --" if "try --" in message else ""
+        raise UserError(message.removeprefix("error: ") + hint)
     return json.loads(done.stdout)
 
 
 def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
-    """What reward_preflight.py says of a reward or an environment; a call that hangs is told within the time."""
+    """reward_preflight.py's report on a reward or environment; a call may take 1/8 of the time before it is a hang."""
     words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
     words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else []
     return report_of("reward_preflight.py", [*words, *flags], seconds)
 
 
 def failures_of(report: dict) -> list[str]:
-    """What reward_preflight.py finds against a reward or an environment, once for each check."""
+    """The first failure of each check in reward_preflight.py's report, as text; a failed reset counts too."""
     against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
     failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
@@ -3269,12 +3285,12 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     """
     total = right + other_right
     ways = [math.comb(n, k) * math.comb(other_n, total - k) for k in range(max(0, total - other_n), min(n, total) + 1)]
-    own = math.comb(n, right) * math.comb(other_n, other_right)
-    return float(Fraction(sum(x for x in ways if x <= own), sum(ways)))
+    observed = math.comb(n, right) * math.comb(other_n, other_right)
+    return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
-    """Shares with intervals, and the paired test, of two outcomes on the same rows."""
+    """Shares with their intervals, and McNemar's test, of two outcomes on the same rows."""
     n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
     worse = sum(a and not b for a, b in zip(before, after, strict=True))
     figures = {"rows": n, "before": sum(before) / n, "after": sum(after) / n}
@@ -3283,7 +3299,7 @@ def paired_figures(before: list[bool], after: list[bool]) -> dict:
 
 
 def difference_interval(better: int, worse: int, n: int) -> list[float]:
-    """95 % interval of a difference of paired shares, a row added to each side (Bonett and Price 2012)."""
+    """95 % interval of a difference of paired shares, with one row added to each side (Bonett and Price 2012)."""
     up, down = Fraction(better + 1, n + 2), Fraction(worse + 1, n + 2)
     half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
     return [max(-1.0, float(up - down) - half), min(1.0, float(up - down) + half)]
@@ -3293,8 +3309,8 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
-BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
-DEFAULTS = {  # of settings that not every program has
+BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
+DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
@@ -3302,7 +3318,7 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 
 
 def values_of(folder: Path) -> dict:
-    """The settings that lie in a run's folder, ours or a page's; {} of another folder."""
+    """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     try:
         page = folder / "settings.json"
         return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
@@ -3311,15 +3327,15 @@ def values_of(folder: Path) -> dict:
 
 
 def run_settings(folder: Path) -> SimpleNamespace:
-    """The settings of a run under our names.
+    """A run's settings under our names, with paths as seen from here.
 
-    `saved` is the folder of the model, `reward` and `teacher` are lists, files are named as seen from here.
+    `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
     values, is_page = values_of(folder), (folder / "settings.json").is_file()
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
-        """A path of the settings as seen from here; other names as they are."""
+        """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
         places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
         return str(next((path for path in places if name and path.exists()), name))
 
@@ -3340,11 +3356,11 @@ def rows_of(source: str, run) -> list[dict]:
     rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
     prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
     columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
-    return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
+    return [{"prompt": prompt, "columns": values} for prompt, values in zip(prompts, columns, strict=True)]
 
 
 def prove_run(folder: Path, seconds: float) -> Proof:
-    """Measure a run in so many seconds; a first batch is measured in any case."""
+    """Measure a run within `seconds`; the first batch of rows is measured in any case."""
     import torch
     from transformers import AutoTokenizer
 
@@ -3356,19 +3372,20 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     try:
         tokenizer = AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
-    except Exception as error:  # whatever a folder that is not right makes transformers raise
+    except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
     for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
         try:
             networks[name] = load_plainly(source)
-        except Exception as error:  # a start that has gone, a teacher behind a server
+        except Exception as error:  # the start may be deleted, the teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
-    with contextlib.suppress(Exception):  # a start without a tokenizer
-        own, ids = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
-        if other := sum(ids.get(token) != number for token, number in own.items()):
-            proof.find(f"the saved tokenizer has other ids for {other} of {len(own)} tokens of its start {run.model}")
+    with contextlib.suppress(Exception):  # the start may have no tokenizer
+        before, after = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
+        if count := sum(after.get(token) != number for token, number in before.items()):
+            tokens = f"{count} of {len(before)} tokens of its start {run.model}"
+            proof.find(f"the saved tokenizer has other ids for {tokens}")
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -3398,7 +3415,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
-    """Whether the weights have moved."""
+    """Report how far the weights moved; none, or values that are not finite, are findings."""
     import transformers
 
     loads = f"{run.saved} loads in transformers {transformers.__version__}"
@@ -3421,7 +3438,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
 
 
 def prove_overlap(run, proof: Proof) -> list[dict]:
-    """The held-out rows; how many of their prompts also train."""
+    """The distinct held-out rows; prompts of theirs that also occur in training are a finding."""
     if not run.eval_data:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
@@ -3448,7 +3465,7 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
 
 
 class Measurement:
-    """Answers of the start and the saved model to the same rows, their scores, and the KL of what was sampled."""
+    """Answers of the start and the saved model to the same rows: whether they are right, and the KL of sampled ones."""
 
     def __init__(self, run, networks: dict, tokenizer):
         self.run, self.networks, self.tokenizer = run, networks, tokenizer
@@ -3459,7 +3476,7 @@ class Measurement:
         self.kl, self.rows = {}, 0  # {pair of networks: (sum, tokens)}
 
     def go_through(self, rows: list[dict], seconds: float) -> None:
-        """Measure batch after batch while the next one fits into the time."""
+        """Measure batches while the next one should fit into `seconds`, by the mean time so far."""
         begin, spent = time.perf_counter(), 0.0
         for start in range(0, len(rows), BATCH):
             if start and spent * (1 + BATCH / start) > seconds:
@@ -3468,7 +3485,7 @@ class Measurement:
             self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Add one batch; what is sampled depends on its place alone."""
+        """Measure one batch; the sampling seed depends only on the batch's place."""
         import torch
 
         prompts = [row["prompt_ids"] for row in batch]
@@ -3485,7 +3502,7 @@ class Measurement:
                     self.add_kl(name, prompts, answers)
 
     def add_kl(self, name: str, prompts: list, answers: list) -> None:
-        """Add KL of sampled answers: of the saved model to its start, of both models to a teacher."""
+        """Add the KL on sampled answers: of the saved model to its start, and of either model to a teacher."""
         tokens = sum(map(len, answers))
         for other in ("teacher", *(["before"] if name == "after" else [])):
             if tokens and other in self.networks:
@@ -3496,24 +3513,24 @@ class Measurement:
 
 
 def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
-    """(Step, accuracy, rows) of the evaluations in a run's metrics.jsonl, in the order of the steps."""
-    found = {}
+    """(Step, accuracy, rows) of each evaluation in a run's metrics.jsonl, by step."""
+    by_step = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
             entry = json.loads(line or "{}")
             value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
             if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
-                found[entry.get("step", 0)] = (value, int(rows))
-    return [(step, *found[step]) for step in sorted(found)]
+                by_step[entry.get("step", 0)] = (value, int(rows))
+    return [(step, *by_step[step]) for step in sorted(by_step)]
 
 
 def nearest_count(share: float, rows: int) -> int:
-    """How many of the rows are nearest to a share; 0 for nan."""
+    """The count of rows nearest to a share of them; 0 for nan."""
     return min(range(rows + 1), key=lambda count: abs(share * rows - count))
 
 
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
-    """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
+    """Add findings if the logged accuracies are not those of the models; returns the last one as a clause."""
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
@@ -3528,15 +3545,15 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
         reached = [measured.right[way][name] for way in measured.ways]
         chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
         if chance < FALL_P:
-            said = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
-            said = f"its model reaches {said} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
-            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {said}")
+            shares = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
+            shares = f"its model reaches {shares} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
+            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {shares}")
     step, value, rows = logged[-1]
     return f"; metrics.jsonl says {value:.3f} on {rows} rows at step {step}"
 
 
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
-    """The sentences of held-out accuracy."""
+    """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
     log = compare_with_log(run, proof, measured) if run.reward else ""
@@ -3556,49 +3573,49 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
 
 
 def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
-    """The sentence of the KL, and where it was measured."""
+    """Add the sentence on the KL and the device that measured it."""
     import torch
 
     means = {pair: total / count for pair, (total, count) in measured.kl.items()}
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
     tokens = measured.kl.get(("after", "before"), (0, 0))[1]
-    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
+    parts = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
     where = f"a CPU ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
     proof.figures |= {"kl_tokens": tokens, "measured_rows": measured.rows, "device": where}
     proof.say(
-        f"KL in nats a token, {said or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
+        f"KL in nats a token, {parts or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
         f"for {measured.rows} held-out prompts; measured in fp32 on {where}."
     )
 
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
 
-GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # of math, as evaluation.py reads
-PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
+GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # evaluation.py's columns for math
+PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # evaluation.py's columns
 
 
 def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores that it may have) of as many samples as fit into the time, by the gold of their rows."""
+    """Grade samples against their rows' gold while time lasts; returns (sample, metric, its possible scores)."""
     file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
     need(file.is_file(), f"{file} is missing")
-    grader, found = import_file("grader", str(file), str(file)), []
+    grader, graded = import_file("grader", str(file), str(file)), []
     grader.start_worker(patience_s=60)
     for sample in samples:
         if time.monotonic() > end:
             break
-        # worked examples before a question, or a template around it, may hide that an answer copies the task
+        # graded with and without the prompt: few-shot examples or a template may hide that an answer copies the task
         prompts, row = ("", user_text(sample.get("prompt") or "")), rows.get(sample["key"], {})
         gold = next((row[name] for name in GOLDS if row.get(name) is not None), sample["gold"])
         scores = {grader.math_score(sample["completion"] or "", gold, prompt) for prompt in prompts}
-        found.append((sample, "verified", [*scores]))
-    return found
+        graded.append((sample, "verified", [*scores]))
+    return graded
 
 
 def graded_by_reward(
     samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
 ) -> list[tuple[dict, str, list]]:
-    """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
+    """Score all samples with the columns of their rows; returns (sample, function, [its score])."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
     need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
@@ -3614,7 +3631,7 @@ def graded_by_reward(
 
 
 def grade_again(label: str, samples: list[dict], settings: dict, seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
+    """(Sample, metric, possible scores) of a task; UserError says why they cannot be computed."""
     kind, _, rest = label.partition(":")
     need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
     parts = [part for part in rest.split(",") if part]
@@ -3630,53 +3647,53 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     return graded_by_reward(samples, rows, specs, data)
 
 
-def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
-    """(Sample, metric, score) where the stored score is none of the computed ones."""
-    odd = []
-    for sample, name, scores in found:
-        stored, known = sample["metrics"].get(name), [x for x in scores if x is not None]
-        if stored is not None and known and all(abs(stored - x) > 1e-6 for x in known):
-            odd.append((sample, name, known[0]))
-    return odd
+def contradictions(graded: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
+    """(Sample, metric, computed score) where the stored score is none of the possible ones."""
+    wrong = []
+    for sample, name, scores in graded:
+        stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
+        if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
+            wrong.append((sample, name, possible[0]))
+    return wrong
 
 
 def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
-    """Add findings about scores that do not follow from their completions; returns what was computed again."""
-    said = []
+    """Add findings about scores that differ when computed again; returns what was computed, as a sentence."""
+    clauses = []
     for label, rows in tasks.items():
         samples = [sample for row in rows.values() for sample in row]
         try:
-            found = grade_again(label, samples, settings, seconds / len(tasks))
+            graded = grade_again(label, samples, settings, seconds / len(tasks))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
             proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
-            said.append(f"scores of {label} were not computed again ({error})")
+            clauses.append(f"scores of {label} were not computed again ({error})")
             continue
-        odd = contradictions(found)
+        wrong = contradictions(graded)
         by = "math_grader.py" if label.startswith("math") else "its functions"
-        said.append(
-            f"{len(found)} scores of {label} were computed again from the completions by {by}, {len(odd)} differ"
+        clauses.append(
+            f"{len(graded)} scores of {label} were computed again from the completions by {by}, {len(wrong)} differ"
         )
-        for sample, name, score in odd[:3]:
+        for sample, name, score in wrong[:3]:
             shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
             proof.find(
                 f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
             )
-        if len(odd) > 3:
-            proof.find(f"{file}, {label}: {len(odd) - 3} more scores are not those of their completions")
-    return "; ".join(said)
+        if len(wrong) > 3:
+            proof.find(f"{file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+    return "; ".join(clauses)
 
 
 # ----------------------------------------------------------- evaluation proof (src/programs/prove/evaluation_proof.py)
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
-TOLERANCE = 1e-9  # of a number's size, where that is above 1
-# metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
+TOLERANCE = 1e-9  # relative for numbers above 1, else absolute
+# metrics that are ratios of sums over all samples: (score on top, score below, constant divisor)
 PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
 RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
-    """results.json of one model and the samples beside it."""
+    """One model's results.json, and the samples.jsonl beside it: {task: {row's key: samples}}."""
 
     def __init__(self, file: Path):
         report = read_report(str(file))
@@ -3691,7 +3708,7 @@ class Results:
 
 
 def results_files(path: Path) -> list[Path]:
-    """results.json of one model, or those of before/ and after/."""
+    """A path's results.json, or those of before/ and after/ in it; [] if there is none."""
     if path.is_file():
         return [path] if path.name == "results.json" else []
     one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
@@ -3699,13 +3716,13 @@ def results_files(path: Path) -> list[Path]:
 
 
 def column_of(metric: str, sample: dict) -> str:
-    """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
+    """The sample score behind a metric: for pass@k `passed`, `verified`, or a conversation's `accuracy`."""
     passes = next((name for name in ("passed", "verified") if name in sample["metrics"]), "accuracy")
     return passes if metric.startswith("pass@") else metric
 
 
 def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
-    """A row's value: the mean of its samples, pass@k from how many passed; None does not apply, "" is not known."""
+    """A row's value: the mean over its samples, or pass@k; None if it does not apply, "" if samples lack the score."""
     column, (_, at, k) = column_of(metric, samples[0]), metric.partition("@")
     if any(column not in sample["metrics"] for sample in samples) or (at and not k.isdecimal()):
         return ""
@@ -3719,19 +3736,19 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
 
 
 def differs(stated, counted) -> bool:
-    """Whether a stated number is not the counted one; nan is none."""
+    """Whether a stated number is not the counted one; nan always differs."""
     if stated is None or counted is None:
         return stated is not counted
     return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
 def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """A ratio of sums over all samples, such as a perplexity; None where samples do not have these."""
+    """Recount a ratio of sums over all samples, such as a perplexity; None if samples lack its scores."""
     *names, divisor = RATIOS.get(metric, ("", "", 1.0))
-    found = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
-    if any(name not in scores for scores in found for name in names):
+    samples = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
+    if any(name not in scores for scores in samples for name in names):
         return None
-    top, bottom = (math.fsum(scores[name] for scores in found) for name in names)
+    top, bottom = (math.fsum(scores[name] for scores in samples) for name in names)
     value = top / bottom / divisor if bottom else None
     if value is not None and result["values"][metric]["exp"]:
         value = math.exp(value) if value < 709 else None  # too large for a number
@@ -3741,7 +3758,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
+    """Recount a metric from the samples, None if they lack it; `find` is told where results.json differs."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
     values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
     if stored["bottom"] is not None or stored["exp"]:
@@ -3751,10 +3768,10 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
     counted = [x for x in values if x is not None]
     mean = float(sum(counted) / len(counted)) if counted else None
     figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # a count of 1 is no share
-    odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
-    if odd or len(tops) != len(values):
-        find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
+    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # counts of 0 and 1 are no shares
+    wrong = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
+    if wrong or len(tops) != len(values):
+        find(f"{metric}: {wrong + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
     if differs(stated["value"], mean):
         find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
     if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
@@ -3768,7 +3785,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
 
 
 def recount(results: Results, proof: Proof) -> dict:
-    """{(task, metric): figures} of one model, recounted."""
+    """{(task, metric): recounted figures} of one model; findings about missing and repeated samples."""
     recounted = {}
     for task, result in results.tasks.items():
         rows = results.samples.get(task, {})
@@ -3794,7 +3811,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     """Recount the results in a file or folder, of one model or of two that were compared.
 
     Args:
-        seconds: for scores that are computed again.
+        seconds: time for computing scores again.
     """
     proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
     try:
@@ -3816,14 +3833,14 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     proof.say(
         f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
     )
-    for results, found in results_of:
-        if main in found:
-            figures = found[main]
+    for results, recounted in results_of:
+        if main in recounted:
+            figures = recounted[main]
             interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
             proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in found.items()}
-        for results, found in results_of
+        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
+        for results, recounted in results_of
     }
     describe_unfinished(proof, samples, main)
     describe_rows(proof, all_results[-1], main)
@@ -3835,21 +3852,21 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
 
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
-    """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [x for x in samples if x["task"] == main[0] and x.get("finish")]
-    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in ours]
+    """Report how many texts were cut off at the token limit; it is a finding if some have full marks."""
+    finished = [x for x in samples if x["task"] == main[0] and x.get("finish")]
+    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in finished]
     cut, full = sum(is_cut for is_cut, _ in pairs), pairs.count((True, 1)) * all(x <= 1 for _, x in pairs)
     proof.figures |= {"unfinished_texts": cut, "unfinished_texts_with_full_marks": full}
-    if not ours:  # log-probs of given texts
+    if not finished:  # the task scores given texts
         return
-    text = f"{cut} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    text = f"{cut} of {len(finished)} texts were cut off at the token limit; {full} of these have full marks"
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
 
 
 def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
-    """Two rows to read: the highest score and the lowest."""
+    """Quote two rows to read: the highest score and the lowest."""
     rows = [row[0] for row in results.samples[main[0]].values()]
     name = column_of(main[1], rows[0])
     rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
@@ -3867,7 +3884,7 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
     proof.figures["compared"] = {}
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
-        before, after = (found[task, metric]["values"] for found in recounts)
+        before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
         if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
             continue
@@ -3875,11 +3892,11 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
         figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
         figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
         proof.figures["compared"][f"{task} {metric}"] = figures
-        said = stated.get(task, {}).get(metric)
-        for name, value in figures.items() if said else ():
-            given, own = (x if isinstance(x, list) else [x] for x in (said[name], value))
-            if any(differs(x, y) for x, y in zip(given, own, strict=True)):
-                proof.find(f"{file}, {task} {metric}: {name} is {said[name]}, recomputed {value}")
+        test = stated.get(task, {}).get(metric)
+        for name, value in figures.items() if test else ():
+            given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
+            if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
+                proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if " ".join(main) in proof.figures["compared"]:
         x = proof.figures["compared"][" ".join(main)]
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
@@ -3891,27 +3908,27 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
 OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
-FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")
-FED_MAIN = "print(f(int(input())))"  # a program that is judged by what it prints
-TOGETHER_S, ALONE_S = 40.0, 25.0  # all programs in one call; one of them
-HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
+FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")  # f(2) == 4 on stdin, stdout
+FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
+TOGETHER_S, ALONE_S = 40.0, 25.0  # limits for a call with all programs, and with one
+HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # pass, but do harm
 
 
 def fed_test(tests):
-    """Tests of input and output in their own form, with that of the attacks in them; None where they are others."""
+    """Replace input/output tests by the attacks' single test, in the same form; None for tests of another kind."""
     if isinstance(tests, str):
         with contextlib.suppress(ValueError):
             tests = fed_test(json.loads(tests))
             return json.dumps(tests) if tests else None
     if isinstance(tests, list) and tests:
-        return [found] if (found := fed_test(tests[0])) else None
+        return [test] if (test := fed_test(tests[0])) else None
     pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
     lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
     return tests | lists if len({*pair.values()}) == 2 else None
 
 
 def attacked_row(row: dict, names: set[str]) -> dict | None:
-    """A row whose tests, in their own form, are the attacks'; None where no column has tests that a reward takes."""
+    """The row with its tests replaced by the attacks' test, in the same form; None without tests among `names`."""
     truth = row.get("reward_model")
     if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
         return row | {"reward_model": inner}
@@ -3925,13 +3942,13 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
             test = json.dumps([test]) if isinstance(json.loads(value), list) else test
         if "def check(" in str(value):
             test = f"def check(candidate):\n    {test.replace('f(', 'candidate(')}"
-        own = {"entry_point": "f", "setup": ""}
-        return row | {name: test if isinstance(value, str) else [test]} | {n: own[n] for n in own if n in row}
+        fixed = {column: text for column, text in (("entry_point", "f"), ("setup", "")) if column in row}
+        return row | {name: test if isinstance(value, str) else [test]} | fixed
     return None
 
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
-    """Call a reward on right and hostile programs, and say what got through."""
+    """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
     (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
@@ -3942,7 +3959,7 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     together = outcome([code for *_, code in programs], TOGETHER_S)
     hostile = [i for i, (kind, *_) in enumerate(programs) if kind == "hostile"]
     outcomes = [{"scores": [score], "harm": together["harm"]} for score in together.get("scores", ())]
-    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # which one, and only it?
+    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # find out which
         with ThreadPoolExecutor(4) as pool:
             outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
     scores = [x.get("scores", [0.0])[0] for x in outcomes]
@@ -3973,18 +3990,18 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
 # ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
 
 AS_SAMPLE_REWARD = '''\
-"""A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
+"""Wrap a reward of verl's form in this bundle's form, so that reward_preflight.py can call it."""
 
 import asyncio
 import inspect
 import runpy
 
 FUNCTION = runpy.run_path("{file}")["{name}"]
-GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # columns, the first that a row has
+GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # the first column that a row has counts
 
 
 def as_sample_reward(prompt, completion, **columns):
-    """Call it as verl's reward manager does; a dict has its score under that name."""
+    """Call the reward as verl's reward manager does; of a dict, "score" counts."""
     text = completion if isinstance(completion, str) else completion[-1]["content"]
     gold = (columns.get("reward_model") or {}).get("ground_truth")
     if gold is None:
@@ -3994,10 +4011,10 @@ def as_sample_reward(prompt, completion, **columns):
     score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score
 '''
-FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
-ESCAPE = (  # `open` where eval is given no builtins
+ESCAPE = (  # reaches `open` even if eval gets no builtins
     "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
     "._module.__builtins__['open']"
 )
@@ -4005,13 +4022,13 @@ VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # ve
 
 
 def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a function of a file; None where it has no such `def`."""
+    """The parameters of a file's function; None if the file has no such top-level `def`."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
 
 
 def forms_of(arguments: ast.arguments) -> dict[str, str]:
-    """{trainer: "" where a reward has its form, else why not}."""
+    """{trainer: "" if it can call a reward with these parameters, else why not}."""
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
     batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
@@ -4022,7 +4039,7 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 
 
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Try a reward on rows."""
+    """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, _, name = spec.partition("*")[0].rpartition(":")
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
@@ -4038,7 +4055,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         elif arguments and not arguments.kwarg:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
-        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # as verl has gold answers
+        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
             rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
@@ -4070,7 +4087,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
 
 
 def is_unpaid(report: dict, flags: list[str]) -> bool:
-    """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
+    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that."""
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
@@ -4085,7 +4102,7 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
 
 
 def skip_gold(proof: Proof, report: dict) -> None:
-    """Say that gold answers were not measured, and take back what is found against them."""
+    """Say that gold answers were not measured, and drop the findings that depend on them."""
     proof.is_open = True
     forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
     advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
@@ -4097,7 +4114,7 @@ def skip_gold(proof: Proof, report: dict) -> None:
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
-    """The sentence of the forms; a function that no trainer can call is a finding."""
+    """Say which trainers can call the reward; if none can, that is a finding."""
     if not forms:
         proof.skip("The form", f"{name} is no function that the file defines with def")
         return
@@ -4109,7 +4126,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
 
 
 def describe_checks(proof: Proof, report: dict, data: str) -> None:
-    """The sentences of gold, nonsense and repeated scoring."""
+    """Add the sentences on gold answers, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
@@ -4137,11 +4154,11 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:
-    """Whether a reward runs answers of a model as Python, by `eval` say: whether one of them can make a file."""
+    """Whether a reward runs a model's answers as Python, such as by `eval`: whether an answer can create a file."""
     with tempfile.TemporaryDirectory() as folder:
-        made = f"({str(Path(folder, 'made'))!r}, 'w').close()"
-        for code, form in itertools.product((f"open{made}", ESCAPE + made), ANSWER_FORMS):
-            with contextlib.suppress(Exception):  # of what it makes of such a text
+        call = f"({str(Path(folder, 'made'))!r}, 'w').close()"
+        for code, form in itertools.product((f"open{call}", ESCAPE + call), ANSWER_FORMS):
+            with contextlib.suppress(Exception):  # a reward may fail on such a text
                 Reward([spec])(rows, [form.format(code)], [[1]])
         return bool([*Path(folder).iterdir()])
 
@@ -4152,14 +4169,14 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name of a file, which is not run, is a class that is not called, or a dictionary: no rewards."""
+    """Whether a file's source defines a name as a class without __call__, or as a dictionary; others are rewards."""
     text = file.read_text(encoding="utf-8", errors="replace")
-    found = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
-    return bool(found) and "def __call__(" not in found[0]
+    definition = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
+    return bool(definition) and "def __call__(" not in definition[0]
 
 
 class Script:
-    """Conversations whose answers are known, and what the samplers of all places take from it."""
+    """Conversations with known answers, in place of each program's sampler."""
 
     def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
         self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
@@ -4167,14 +4184,14 @@ class Script:
         self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
 
     def say(self, number: int) -> list[int]:
-        """The next answer of a conversation, and its end."""
+        """Token ids of a conversation's next answer, with the end token 0."""
         turn, answers = self.turns[number], self.answers[number]
         self.turns[number] += 1
         over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
         return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
 
     def continued(self, prompts: list[list[int]]) -> list[list[int]]:
-        """An answer to each prompt; conversations begin in the order of the rows."""
+        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
         begun = list(self.texts.begun)
         return [self.say(begun.index(ids[0])) for ids in prompts]
 
@@ -4188,7 +4205,7 @@ def in_ppo_train(module, s: Script) -> list[float]:
 
 
 def in_grpo_train(module, s: Script) -> list[float]:
-    """Returns that grpo_train.py gives to TRL for the conversations of its rollout_func."""
+    """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
     scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
     module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
@@ -4214,11 +4231,11 @@ def in_evaluation(module, s: Script) -> list[float]:
 
 
 def in_verl(module, s: Script) -> list[float]:
-    """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
+    """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
     tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
     settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
     player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
-    player.setup = s.setup  # texts in the place of a tokenizer's ids
+    player.setup = s.setup  # which has texts in place of a tokenizer
 
     async def one(number: int) -> float:
         async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
@@ -4236,12 +4253,12 @@ PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": 
 
 
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Try an environment on rows."""
+    """Preflight an environment on the rows of `data`, then play the same answers in all four programs."""
     report = preflight_of("environment", spec, data, flags, seconds)
     proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
     proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
-    known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
-    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in known)
+    policies = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
+    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in policies)
     if gold := report["gold"]:
         marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
@@ -4260,17 +4277,17 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
 
 
 def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
-    """Play the answers of reward_preflight.py in every place, and add findings where the returns are others."""
+    """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
     returns, expected = {}, [play["return"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
                 returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
-        except UserError as error:  # of the import, as a script has its own class of these
+        except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
             continue
-        except Exception as error:  # of the environment, where it is played in another order or thread
+        except Exception as error:  # the environment may fail in another order or thread
             proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
             continue
         wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
@@ -4286,11 +4303,11 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
 # ----------------------------------------------------------------- trainer proof (src/programs/prove/trainer_proof.py)
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
-SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # whose measurements stand in the sentences
+SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run the checks of selfcheck.py."""
+    """Run selfcheck.py on a trainer."""
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
@@ -4327,9 +4344,9 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
-WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # truncated ones of the sampler; without them where they only filter
+WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # corrections for the sampler; none where its log-probs only filter
 FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
-WRONG_AXIS = "mean over columns of means over sequences"  # for [T, B] right, for [B, T] a fault
+WRONG_AXIS = "mean over columns of means over sequences"  # right for [T, B], a fault for [B, T]
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -4337,13 +4354,13 @@ DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standar
 class Formula:
     """A published formula."""
 
-    kind: str  # of KINDS
+    kind: str  # a key of KINDS
     source: str
-    words: str  # of the name of a function that computes it
-    aggregations: str = ""  # the beginnings of those that are published with it, "" for all
+    words: str  # which the name of a function that computes it contains
+    aggregations: str = ""  # how the published aggregation begins, "" if any will do
 
 
-KINDS = {  # inputs that the formulas of a kind cannot do without
+KINDS = {  # inputs that every formula of a kind needs
     "loss": {"logprobs", "advantages"},
     "kl": {"logprobs", "ref_logprobs"},
     "value": {"values", "returns"},
@@ -4351,7 +4368,7 @@ KINDS = {  # inputs that the formulas of a kind cannot do without
     "advantage": {"scores"},
     "mean": {"mask"},
 }
-FORMULAS = {  # of two that have a function's words, the first is meant
+FORMULAS = {  # if a function's name has the words of two, the first is meant
     "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "gspo", "mean over sequences of token means"),
     "cispo": Formula("loss", "arXiv 2506.13585, eq. 4", "cispo"),
     "sapo": Formula("loss", "arXiv 2511.20347", "sapo"),
@@ -4373,7 +4390,7 @@ FORMULAS = {  # of two that have a function's words, the first is meant
 
 
 def kl_token(name: str, c: dict, i: int, t: int):
-    """KL of one token: an estimate from the policy's sample or the old policy's, or the sum over the vocabulary."""
+    """KL of token [i, t]: an estimate, times the ratio if the old policy sampled it, or the sum over the vocabulary."""
     logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
     if name in FULL_KL:
         p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
@@ -4385,10 +4402,10 @@ def kl_token(name: str, c: dict, i: int, t: int):
 
 
 def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
-    """The published ways in which a formula is written, for a function that takes these inputs.
+    """The published ways of writing a formula, for a function that takes these inputs.
 
     Args:
-        full: log-probs are of the whole vocabulary.
+        full: whether log-probs are of the whole vocabulary.
     """
     kind = FORMULAS[formula].kind
     if kind == "kl":
@@ -4404,7 +4421,7 @@ def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
 
 
 def token_losses(way: str, kind: str, c: dict):
-    """Losses [B, T] in one way of writing them, 0 outside the mask."""
+    """Losses [B, T] in one way of writing the formula, 0 outside the mask."""
     import torch
 
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
@@ -4424,24 +4441,24 @@ def token_losses(way: str, kind: str, c: dict):
 
 
 def aggregated(losses, c: dict, dims: int) -> dict:
-    """{aggregation: result} of losses [B, T], with so many dimensions."""
+    """{aggregation: result} of losses [B, T], for results with `dims` dimensions: 2, 1 or 0."""
     sums, counts, n = losses.sum(1), c["mask"].sum(1), c["length"]
     means = sums / counts.clamp(min=1)
     if dims:
         by_row = {"token mean of each row": means, "token sum of each row": sums, "token sum / N": sums / n}
         return {"each token": losses} if dims == 2 else by_row
-    found = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
+    results = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
     for rows, words in ((len(counts), ""), (int((counts > 0).sum()), ", empty rows left out")):
-        found[f"mean over sequences of token means{words}"] = means.sum() / rows
-        found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
-        found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
-        found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
+        results[f"mean over sequences of token means{words}"] = means.sum() / rows
+        results[f"token sum, mean over sequences{words}"] = sums.sum() / rows
+        results[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
+        results[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
     columns = losses.sum(0) / c["mask"].sum(0).clamp(min=1)
-    return found | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
+    return results | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
 
 
 def group_advantages(formula: str, c: dict) -> dict:
-    """{way: advantages, a list} of the scores, by the ids of groups."""
+    """{way: advantages [n]} of the scores [n], by the ids of their groups."""
     scores, ids, mean = c["scores"].flatten().tolist(), c["groups"], statistics.fmean
     groups = {name: [x for x, other in zip(scores, ids, strict=True) if other == name] for name in ids}
     pairs = [(x, groups[name]) for x, name in zip(scores, ids, strict=True)]
@@ -4496,24 +4513,24 @@ ROLES = {  # input -> names of parameters
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
-# of two parameters of one role, that of the one that is called so
+# {role that two parameters have: (pattern for the name of one of them, the role it gets instead)}
 BESIDE = {
     "old_logprobs": (rf"{SAMPLER}.*|.*_{SAMPLER}", "rollout_logprobs"),
     "values": (r"(old_)?values?", "old_values"),
 }
-# what a name means in a formula of another kind
+# {kind of formula: {role by name: the role meant there}}
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
-SEVERAL = ("x",)  # inputs that more than one parameter may be given
-ASIDE = ("entropy", "entropy_weight")  # inputs of a further term, which is looked at by itself
-SHAPED = {"scores", "token_rewards", "values", "next_values"}  # what makes more of a loss or KL than its formula
+SEVERAL = ("x",)  # roles that several parameters may have
+ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
+SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a loss or KL is more than its formula
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
-SMALLEST_CLIP = 1e-4  # a smaller default is of a number that is added before a division
+SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 
 
 @dataclass
 class Candidate:
-    """A public function of a file: its formula and how it is written, why it is not checked, what is wrong with it."""
+    """A public function of a file: its formula and findings, or why it is not checked."""
 
     name: str
     where: str
@@ -4521,39 +4538,38 @@ class Candidate:
     why: str = ""
     written_as: str = ""
     findings: list = field(default_factory=list)
-    leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
-    roles: dict = field(default_factory=dict)  # {parameter: input}
-    left: tuple = ()  # parameters of unknown names, which keep their defaults
-    switches: dict = field(default_factory=dict)  # those of them that are True or False
-    generic: bool = False  # its formula comes from a name that others have too
-    unknown_form: bool = False  # it was called, and is none of the forms known here
-    axis: bool = False  # it fits [T, B] alone
+    leak: str = ""  # what nan beneath the mask reaches: "value" or "gradient"
+    roles: dict = field(default_factory=dict)  # {parameter: role}
+    left: tuple = ()  # parameters without a role, which keep their defaults
+    switches: dict = field(default_factory=dict)  # {one of these that is True or False: its default}
+    generic: bool = False  # its name says what it computes, not by which formula
+    unknown_form: bool = False  # it was called, and fits no form known here
+    axis: bool = False  # it fits only inputs [T, B]
 
     def find(self, finding: str) -> None:
-        """Add a finding against it."""
         self.findings.append(f"{self.where}: {finding}")
 
 
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
-    """{parameter: input} of known names, as a kind of formula means them."""
+    """{parameter: role} in a kind of formula, without parameters that have none there."""
     known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
     return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in known.items()}
 
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
-    """Inputs that a formula needs and a function does not take."""
+    """Roles that a formula needs and a function lacks."""
     kind = FORMULAS[formula].kind
     takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
-    if "token_rewards" in takes:  # of which the last one of a row is its score
+    if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
 
 
-GENERIC = {"kl", "value_loss", "critic_loss"}  # of names that say what is computed, and not by which formula
+GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
-    """(Formula of a name and its inputs, "" where they do not say it; whether the name is a generic one)."""
+    """(Formula that a function's name and parameters say, or ""; whether the name is generic)."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
     has = {*re.findall(r"[a-z\d]+", name.lower())}
     for formula, about in FORMULAS.items():
@@ -4563,10 +4579,10 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     return "ppo" if clipped and not missing("ppo", roles) else "", True
 
 
-def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
-    """Leave an optional parameter at its default beside another one of its role, or if it is no clip by its size."""
+def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str, str]:
+    """Drop optional parameters from `known`: second ones of a role, clips too small to be one, entropy terms."""
     kept = {}
-    for p in sorted(own, key=lambda p: p.default is not p.empty):
+    for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
         small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
@@ -4576,39 +4592,39 @@ def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
 
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
-    """What a function is, by its name, or the formula that the user names."""
+    """The candidate for a function: its formula, by name or as the user says, and its parameters' roles."""
     try:
-        own = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
-    own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
+    parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
     formula, generic = (formula, False) if formula else formula_of(name, roles)
-    found = Candidate(name, where, formula, generic=generic)
-    if not found.formula:
-        found.why = "its name and inputs name no formula that is known here"
-        return found
-    kind = FORMULAS[found.formula].kind
+    candidate = Candidate(name, where, formula, generic=generic)
+    if not candidate.formula:
+        candidate.why = "its name and inputs name no formula that is known here"
+        return candidate
+    kind = FORMULAS[candidate.formula].kind
     known = inputs_of(roles, kind)
     if kind == "mean":
-        known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
-    known = once(known, own)
-    unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
+        known |= {p.name: "x" for p in parameters[:2] if known.get(p.name) != "mask"}
+    known = once(known, parameters)
+    unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     single = [role for role in known.values() if role not in SEVERAL]
     twice = [x for x, role in known.items() if single.count(role) > 1]
-    left = {p.name: p.default for p in own if p.name not in known and p.default is not p.empty}
-    found.roles, found.left = known, tuple(left)
-    found.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
+    left = {p.name: p.default for p in parameters if p.name not in known and p.default is not p.empty}
+    candidate.roles, candidate.left = known, tuple(left)
+    candidate.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
     if twice:
-        found.why = f"it takes {' and '.join(twice)}, which could be the same input"
+        candidate.why = f"it takes {' and '.join(twice)}, which could be the same input"
     elif unknown:
-        found.why = f"it needs {', '.join(unknown)}, which no input of {found.formula} is called"
-    elif lacking := missing(found.formula, roles):
-        found.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
-    return found
+        candidate.why = f"it needs {', '.join(unknown)}, which no input of {candidate.formula} is called"
+    elif lacking := missing(candidate.formula, roles):
+        candidate.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
+    return candidate
 
 
 # --------------------------------------------------------------- function calls (src/programs/prove/function_calls.py)
@@ -4621,19 +4637,19 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-# log-ratios of tokens where no clip bounds the loss; implementations bound them at 5 and more, so that it stays finite
+# {place: log-ratio} where no clip bounds the loss, yet below 5, from where implementations cap log-ratios
 LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
-CUT = 3  # the column at which an episode begins inside a row, for functions of rewards, values and dones
+CUT = 3  # column at which a second episode begins in each row, for functions that take dones
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
-LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
-NOTES = {  # what is said of a form that a function wants
+LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
+NOTES = {  # what the report says about a form of inputs
     **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
     **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
     **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
@@ -4648,7 +4664,7 @@ NOTES = {  # what is said of a form that a function wants
 
 
 def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
-    """Inputs by role, in float64, random beneath the mask too; `given` numbers stand for those of NUMBERS."""
+    """Inputs by role in float64, random beneath the mask too; numbers in `given` replace those of NUMBERS."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -4662,7 +4678,7 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     for place, size in LARGE.items() if kind == "loss" else ():
         c["old_logprobs"][place] = c["logprobs"][place] - size
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
-    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
+    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # no bound is near these ratios
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
         c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
@@ -4679,11 +4695,11 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     return c
 
 
-SHAPES_OF_ONE = ("row", "number", "column", "next values")  # of what follows the last step of a row
+SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
 
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
-    """The forms that a function may want its inputs in; the formula is the same for all."""
+    """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
     import torch
 
     if kind == "advantage":
@@ -4713,7 +4729,7 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
         forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
     wide = forms
-    if kind == "loss":  # of [T, B], equal advantages of a row's tokens would fit a mean over the wrong axis of [B, T]
+    if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
         wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
     inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
     more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
@@ -4728,20 +4744,20 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
 
 
 def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
-    """Forms of a loss that whitens its advantages; `padded` of one that takes the padding's in, of [B, T]."""
-    made = []
+    """Forms of a loss that whitens its advantages; `padded`: over the padding too, if they are [B, T]."""
+    whitened = []
     for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
         given = form["advantages"]
         if padded and given.shape != c["mask"].shape:
             continue
         inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
         white = (given - inside.mean()) / inside.std(correction=correction)
-        made.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
-    return made
+        whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+    return whitened
 
 
 class Tried:
-    """A function that is called with inputs by role."""
+    """A function of losses or advantages, called with inputs by role."""
 
     def __init__(self, function, candidate: Candidate):
         self.function, self.roles, self.takes = function, candidate.roles, {*candidate.roles.values()}
@@ -4751,7 +4767,7 @@ class Tried:
         self.changed, self.others = [], None
 
     def __call__(self, c: dict):
-        """The tensor that it returns, rows first; `changed` gets what it changes in place. The last error goes up."""
+        """Call the function with each type of inputs until one works; returns its tensor, rows first, or raises."""
         *ways, last = self.handed(c)
         for values in ways:
             with contextlib.suppress(Exception):
@@ -4759,7 +4775,7 @@ class Tried:
         return self.read(c, last)
 
     def handed(self, c: dict) -> list[dict]:
-        """Inputs by role, for each type that a function may want; arrays and lists where no gradient is asked."""
+        """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
         import torch
 
         after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
@@ -4781,7 +4797,7 @@ class Tried:
         return [tensors, *others, tensors | flags]
 
     def of_one(self, x, following, c: dict):
-        """A number of each row, [B], in the shape that a function wants: a column, one number, or the next values."""
+        """A number per row [B] in the shape that a function wants: as it is, a column, one number, or next values."""
         shape = c.get("shape", "")
         if c.get("squeezed") or shape == "number":
             return x[0]
@@ -4790,7 +4806,7 @@ class Tried:
         return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
 
     def read(self, c: dict, given: dict):
-        """Call it with inputs by role, and read what it returns: one tensor, and the others of its shape."""
+        """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""
         import torch
 
         copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
@@ -4809,11 +4825,11 @@ class Tried:
             names = [x for x in (word, f"{word}antages") if x in result]
             names = names or [x for x in result if word in str(x).lower()] or [*result]
             result = (result[names[0]], *(x for name, x in result.items() if re.search("return|target", str(name))))
-        several = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
-        result = self.turned(several.pop(c.get("part", 0)), c)
-        with contextlib.suppress(Exception):  # whatever else it returns
-            several = [self.turned(x, c) for x in several]
-        self.others = several
+        others = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
+        result = self.turned(others.pop(c.get("part", 0)), c)
+        with contextlib.suppress(Exception):  # they may be anything
+            others = [self.turned(x, c) for x in others]
+        self.others = others
         return result.reshape(()) if result.numel() == 1 else result
 
     def turned(self, result, c: dict):
@@ -4824,7 +4840,7 @@ class Tried:
         return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
-        """(Result, gradient of its weighted sum or None), with the weights of `weights`."""
+        """(Result, gradient of its sum weighted by `weights`, or None if it carries no gradient)."""
         import torch
 
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
@@ -4836,7 +4852,7 @@ class Tried:
         return result.detach(), torch.autograd.grad(total, c[self.leaf], allow_unused=True)[0]
 
     def weights(self, c: dict, result):
-        """Weights of a result's entries, 0 for those of which a formula says nothing: padding, empty rows."""
+        """Weights of a result's entries: 0 for padding and empty rows, which no formula defines."""
         import torch
 
         mask, ones = c["mask"], torch.ones_like(result, dtype=torch.float64)
@@ -4846,7 +4862,7 @@ class Tried:
 
 
 def near(a, b, weights) -> float:
-    """The largest difference where weights are not 0, relative to b's size: 0 within rounding, infinite for nan."""
+    """The largest difference where weights are not 0, relative to b's largest entry; 0 within rounding, inf for nan."""
     import torch
 
     gap = torch.where(weights != 0, (a.double() - b).abs(), torch.zeros_like(b)).max().item()
@@ -4857,7 +4873,7 @@ def near(a, b, weights) -> float:
 
 # ------------------------------------------------------------- function faults (src/programs/prove/function_faults.py)
 
-FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
+FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
     "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
@@ -4883,20 +4899,20 @@ FAULTS = {  # what is changed in the inputs of the formula, and the sign of its 
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
 }
-ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
-PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
+PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A function's result beside the nearest way of writing its formula; differences are 0 where it is that."""
+    """A function's result compared with the nearest way of its formula."""
 
-    value: float
-    gradient: float
+    value: float  # relative difference, 0 within rounding
+    gradient: float  # the same of the gradient
     way: str
-    given: dict
+    given: dict  # the inputs by role
     result: object
-    changed: list
+    changed: list  # parameters that the function changed in place
 
     @property
     def exact(self) -> bool:
@@ -4905,59 +4921,60 @@ class Fit:
 
 
 def references(formula: str, tried: Tried, c: dict, shape) -> dict:
-    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
+    """{way: (the formula's result, the tensor to take its gradient for, or None)}, of the ways with this shape."""
     import torch
 
     if tried.kind in ("advantage", "gae"):
         names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
-        made = {} if tried.kind == "gae" else group_advantages(formula, c)
-        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
-        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
+        results = {} if tried.kind == "gae" else group_advantages(formula, c)
+        results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
+        results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
         if tried.kind == "gae":
             cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
             given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
             given[-1].append(c["after"])
             plain = torch.cat([own_gae(*parts) for parts in given], 1)
-            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
+            inside, results = plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
-                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
-        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
+                results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        fitting = {way: x for way, x in results.items() if x.numel() == math.prod(shape)}
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in fitting.items()}
     leaf = c[tried.leaf].detach().clone().requires_grad_(True)
-    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    c, results = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
     for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
         for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
-            if how != WRONG_AXIS or not c.get("by_time"):  # which of [T, B] would be the right one of [B, T]
-                found[f"{way}, {how}"] = (c["sign"] * value, leaf)
-    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
+            if how != WRONG_AXIS or not c.get("by_time"):  # for [T, B] that axis is the right one
+                results[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in results.items() if pair[0].shape == shape}
 
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
-    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
+    """Relative differences of (value, gradient); the latter is 0 if the value differs or there is no gradient."""
     import torch
 
     value = near(result, reference.detach(), weights)
     if leaf is None or value > ROUNDING:
         return value, 0.0
-    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
-    got = torch.zeros_like(own) if gradient is None else gradient
-    return value, near(got, own, torch.ones_like(own))
+    (expected,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(expected) if gradient is None else gradient
+    return value, near(got, expected, torch.ones_like(expected))
 
 
 def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
-    """Whether a function is its formula on the rows that have tokens, in a form of inputs that it takes."""
+    """Whether a function computes its formula once rows without tokens are left out, in some form of inputs."""
     full = c["mask"].sum(1) > 0
     for form in input_forms(formula, tried.kind, tried.takes, c):
         filled = {name: x[full] if getattr(x, "shape", ())[:1] == full.shape else x for name, x in (c | form).items()}
         with contextlib.suppress(Exception):
             result, gradient = tried.with_gradient(filled)
-            found = references(formula, tried, filled, result.shape).values()
-            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in found):
+            pairs = references(formula, tried, filled, result.shape).values()
+            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in pairs):
                 return True
     return False
 
 
 def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
-    """(What a function computes instead of its formula, whether that is known)."""
+    """(What a function computes instead of its formula, in words; whether that was recognised)."""
     import torch
 
     formula, result = candidate.formula, fit.result
@@ -4970,13 +4987,13 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
         return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
 
     def way_of(other: str, changed: dict) -> str | None:
-        found = references(other, tried, changed, result.shape)
-        return next((way for way, (x, _) in found.items() if near(result, x.detach(), weights) <= ROUNDING), None)
+        results = references(other, tried, changed, result.shape).items()
+        return next((way for way, (x, _) in results if near(result, x.detach(), weights) <= ROUNDING), None)
 
     for text, change in FAULTS.items():
         if way_of(formula, c | change(c)):
             return f"it computes {text}; expected {about}", True
-    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # whose loss of a token others have
+    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
         if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
             if way := way_of(other, c):
                 return f"it computes {other} ({its.source}), {way}; expected {about}", True
@@ -4987,15 +5004,15 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
 
 # ------------------------------------------------------------- function checks (src/programs/prove/function_checks.py)
 
-AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # values of what follows the last step of each row
-CALLS = 8  # with the same inputs
-FAR = 8.0  # a log-ratio to the sampler that no bound lets pass
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
+CALLS = 8  # repeated calls with the same inputs
+FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
 ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
 ONE_MORE = r"T\s*\+\s*1|one more value"
 
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
-    """Whether later calls with the same inputs give the same; a finding if they do not."""
+    """Whether repeated calls give the same result; a finding if not."""
     weights = tried.weights(fit.given, fit.result)
     try:
         later = [tried(fit.given) for _ in range(CALLS)]
@@ -5009,7 +5026,7 @@ def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
 
 
 def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
-    """Add a finding about an aggregation that is another formula's, or goes over the wrong axis."""
+    """Add a finding if the function aggregates unlike its formula, over padding, or over the wrong axis."""
     wanted, how = FORMULAS[candidate.formula].aggregations, fit.way.partition(", ")[2]
     if fit.given.get("by_time"):
         candidate.axis = tried.kind != "gae"
@@ -5024,11 +5041,11 @@ def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> Non
 
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Note where nan beneath the mask gets into; add a finding where it raises."""
+    """Note whether nan beneath the mask reaches the value or gradient; add a finding if it raises."""
     import torch
 
     hidden, spoilt = c["mask"] == 0, {}
-    for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # which no network computes
+    for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # rewards come from no network, so have no nan
         x = c.get(name)
         if getattr(x, "shape", ())[:2] == hidden.shape:
             places = hidden.view(*hidden.shape, *[1] * (x.dim() - 2))
@@ -5045,17 +5062,17 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
 
 
 def look_at_equal_scores(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Add a finding where a group of equal scores gets advantages."""
+    """Add a finding if a group of equal scores gets advantages."""
     equal = tried(c | {"scores": c["scores"] * 0, "token_rewards": c["token_rewards"] * 0}).flatten()
     if not bool((equal.abs() <= ROUNDING).all()):
         candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
 
 
 def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where the sampler's log-probs change nothing: a filter would leave out what is far off."""
+    """Add a finding if the sampler's log-probs never matter, even so far off that a filter would drop the tokens."""
     c = fit.given
     far = c["old_logprobs"] + FAR * (-1) ** c["mask"].cumsum(1)
-    with contextlib.suppress(Exception):  # one that refuses them reads them
+    with contextlib.suppress(Exception):  # a function that raises has read them
         result = tried(c | {"rollout_logprobs": far})
         if " times old / rollout" not in fit.way and not near(result, fit.result.double(), tried.weights(c, result)):
             name = next(x for x, role in tried.roles.items() if role == "rollout_logprobs")
@@ -5063,19 +5080,19 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 
 def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where a larger entropy makes a loss larger."""
+    """Add a finding if a larger entropy makes the loss larger."""
     import torch
 
     c, none = fit.given, torch.zeros_like(fit.given["mask"])
     for name in [x for x in (*tried.roles, *candidate.left) if re.fullmatch(ROLES["entropy"], x)]:
-        with contextlib.suppress(Exception):  # another form of an optional parameter
+        with contextlib.suppress(Exception):  # an optional parameter may want another form
             low, high = (tried(c | {"set": {name: x}}).sum() for x in (none, none + 1))
             if c["sign"] * (high - low) > ROUNDING:
                 candidate.find(f"a larger {name} raises the loss; expected an entropy bonus to lower it")
 
 
 def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
-    """Add a finding where the value of what follows the last step does not count, or an end does not cut it."""
+    """Add a finding if the value after the last step is ignored or misused, or if `done` does not cut it off."""
     import torch
 
     roles = {role: name for name, role in tried.roles.items()}
@@ -5084,14 +5101,14 @@ def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) 
     n = len(c["mask"])
 
     def fits(after, ends=None) -> bool:
-        """Whether a form of inputs gives the formula; `ends` are flags of the last step."""
-        found = c | {"after": after * (1 if ends is None else 0)}
+        """Whether some form of inputs gives the formula; `ends`: flags that the last step ends the episode."""
+        expected = c | {"after": after * (1 if ends is None else 0)}
         tries = c | {"after": after} | (ends or {})
         for shape in SHAPES_OF_ONE:
             for values in tried.handed(tries | {"shape": shape}):
                 with contextlib.suppress(Exception):
                     result = tried.read(tries, values)
-                    wanted = references(candidate.formula, tried, found, result.shape)[fit.way][0]
+                    wanted = references(candidate.formula, tried, expected, result.shape)[fit.way][0]
                     if near(result, wanted, tried.weights(c, result)) <= ROUNDING:
                         return True
         return False
@@ -5123,7 +5140,7 @@ def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) 
 
 
 def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where what a function returns beside its advantages is not advantage + value."""
+    """Add a finding if the returns beside a function's advantages are not advantage + value."""
     c = fit.given
     tried(c)
     others = [x.double() for x in tried.others if getattr(x, "shape", None) == fit.result.shape]
@@ -5131,15 +5148,15 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
         return
     weights, values = tried.weights(c, fit.result), c["values"][: len(c["mask"])]
 
-    def made(way: str = "not whitened", **changed):
+    def gae(way: str = "not whitened", **changed):
         return references("gae", tried, c | changed, fit.result.shape)[way][0]
 
-    sums = [made() + values, made(gae_lambda=1.0) + values]  # of lambda = 1: discounted rewards
-    known = [*sums, made(), made(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
+    sums = [gae() + values, gae(gae_lambda=1.0) + values]  # at lambda = 1 returns are discounted rewards
+    known = [*sums, gae(), gae(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
     if any(near(x, y, weights) <= ROUNDING for x in others for y in sums):
         return
     unknown = [x for x in others if all(near(x, y, weights) > ROUNDING for y in known)]
-    if any(near(x, made(fit.way) + values, weights) <= ROUNDING for x in unknown):
+    if any(near(x, gae(fit.way) + values, weights) <= ROUNDING for x in unknown):
         candidate.find("returns are computed after whitening; expected them of the plain advantages")
     elif unknown:
         candidate.find("the returns beside its advantages are not advantage + value")
@@ -5148,34 +5165,32 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 # --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
 
 SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
-UNTRIED = "without holes|as 1 - done"  # masks that are not tried with a hole
+UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # of these only exact fits count
+RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # forms that count if they fit
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of the first form in which a function is its formula, else of the nearest; None where none can be read.
+    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works.
 
-    `candidate.why` gets the problem of the form that got furthest.
+    In that case `candidate.why` gets the error that was raised furthest down the user's file.
     """
     nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
     for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
-            found = references(candidate.formula, tried, c | form, result.shape)
-            weights = tried.weights(c | form, result)
-            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            odd = (PADDED, WRONG_AXIS)
-            ranks = [
-                (*(x * (x > ROUNDING) for x in gap), any(x in way for x in odd), *gap, way) for way, gap in gaps.items()
-            ]
+            formulas = references(candidate.formula, tried, c | form, result.shape)
+            weights, ranks = tried.weights(c | form, result), []
+            for way, pair in formulas.items():
+                gaps = compared(result, gradient, *pair, weights)
+                ranks.append((*(x * (x > ROUNDING) for x in gaps), PADDED in way or WRONG_AXIS in way, *gaps, way))
             exact = any(rank[:2] == (0.0, 0.0) for rank in ranks)
             if exact or not RARE & {*form}:
                 nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
             if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
                 break
             problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
-        except Exception as error:  # a form that it does not take, or the function itself
+        except Exception as error:  # the function does not take this form, or is broken
             lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
             text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
             problems.append((max(lines, default=0), text))
@@ -5187,10 +5202,10 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
 
 
 def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
-    """Compare a function with its formula, in the form of inputs that it takes; `words` are its source's comments."""
+    """Compare a function with its formula and note findings in `candidate`; `words`: its docstring and comments."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
-    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # which is maximised
+    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
     forms = input_forms(candidate.formula, tried.kind, tried.takes, c)
     fit = nearest_fit(candidate, tried, c, forms)
     if fit and fit.changed:
@@ -5217,7 +5232,7 @@ def judge(candidate: Candidate, function, numbers: dict[str, float], words: str)
 
 
 def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The fit of a function that is not its formula at once: a finding, another form, or a reason not to judge it."""
+    """The exact fit in a further form; else `fit`, with a finding; or None, as a generic name does not tell enough."""
     if not look_at_calls(candidate, tried, fit):
         return fit
     fault, known = named_fault(candidate, tried, fit.given, fit)
@@ -5242,29 +5257,29 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
 
 
 def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of the first form in which a function is its formula, None if there is none."""
+    """The fit in the first form in which a function is its formula, or None."""
     fit = nearest_fit(candidate, tried, c, forms)
     candidate.why = ""
     return fit if fit and fit.exact else None
 
 
 def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of a loss that whitens its advantages.
+    """The exact fit of a loss that whitens its advantages, or None.
 
-    One that takes advantages [B, T] has to whiten them: its [B, 1] would say nothing about the padding.
+    Advantages [B, T] are tried alone if it takes them: [B, 1] would not show whether it leaves out padding.
     """
     shape = c["mask"].shape
     wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
     if "mask" in tried.takes and wide:
         with contextlib.suppress(Exception):  # it takes no [B, T]
             tried(c | wide[0])
-            # [B] beside [B, T] is another input, which it widens; beside [T, B] it is the same one
+            # [B] is kept for [T, B], where it broadcasts to the same input; for [B, T] it would be another
             forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
     return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
 
 
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
-    """The way and the form in which a function is its formula."""
+    """The way of the formula and the form of inputs that a function fits, for the report."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
@@ -5276,7 +5291,7 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
 
 
 def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file of a folder lies in no dot-folder and no installed package."""
+    """Whether a file of a folder is outside dot-folders and site-packages."""
     return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
 
 
@@ -5294,35 +5309,35 @@ def public(body: list[ast.stmt]) -> dict[str, int]:
 
 
 def callable_of(module, name: str):
-    """A function, or a method with the parameters of its class's object, which each call makes; None of a value."""
+    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
     owner, _, method = name.partition(".")
     thing = getattr(module, owner, None)
-    found = getattr(thing, method, None) if method else thing
-    if not method or not inspect.isfunction(found) or isinstance(vars(thing).get(method), staticmethod):
-        return found if callable(found) else None
-    making, own = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, found))
-    names = {x.name for x in making} - {x.name for x in own}
+    function = getattr(thing, method, None) if method else thing
+    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
+        return function if callable(function) else None
+    of_init, of_method = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, function))
+    names = {x.name for x in of_init} - {x.name for x in of_method}
 
     def called(**given):
-        made = thing(**{x: given.pop(x) for x in names & {*given}})
-        return getattr(made, method)(**given)
+        instance = thing(**{x: given.pop(x) for x in names & {*given}})
+        return getattr(instance, method)(**given)
 
-    every = [*(x for x in making if x.name in names), *own]
+    every = [*(x for x in of_init if x.name in names), *of_method]
     called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
     return called
 
 
 def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
-    """({file: `public` of it}, {file of a folder that cannot be read: why}), parsed and not run."""
-    found, failed = {}, {}
+    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
+    functions, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
-            found[file] = public(parsed(file))
+            functions[file] = public(parsed(file))
         except UserError as error:
             if not path.is_dir():
                 raise
             failed[file] = str(error)
-    return found, failed
+    return functions, failed
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
@@ -5341,7 +5356,7 @@ def named_numbers(given: str) -> dict[str, float]:
     """The numbers of --set, by role."""
     numbers = {}
     for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
-        got = f"got --set {given}: {name}={value}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
+        got = f"got --set {given}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
         need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
         numbers[name] = float(value)
     return numbers
@@ -5353,11 +5368,11 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
 
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    every = [(file, name, line) for file, found in functions.items() for name, line in found.items()]
+    every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     numbers = named_numbers(numbers)
-    found = []
+    callables = []
     for file, name, line in places:
         if file in failed:
             continue
@@ -5368,12 +5383,12 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        found += [(file, name, line, function)] if function else []
-    formulas = named_formulas(given, [name for _, name, *_ in found])
-    for file, name, line, function in found:
+        callables += [(file, name, line, function)] if function else []
+    formulas = named_formulas(given, [name for _, name, *_ in callables])
+    for file, name, line, function in callables:
         x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # of forms that it does not take
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
                 judge(x, function, numbers, words_at(file, line))
         (unknown if x.why else known).append(x)
@@ -5384,46 +5399,47 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
+    accepted += ", or for a reward --data FILE"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
-    odd = [x.name for x in unknown if x.unknown_form]
-    need(known or odd, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    unfitting = [x.name for x in unknown if x.unknown_form]
+    need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
     if known:
         describe(proof, known)
-    if odd:
+    if unfitting:
         proof.is_open = True
-        proof.say(f"Computed, but none of the forms known here: {first(odd)}.")
+        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
 
 
 def words_at(file: Path, line: int) -> str:
-    """The comments and docstring of what is defined at a line of a file."""
+    """The comments and docstring of the definition at a line of a file."""
     text = file.read_text(encoding="utf-8")
     node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
     return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:
-    """The first names, and how many more."""
+    """The first names as text, and how many more there are."""
     return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
 
 
 def describe(proof: Proof, known: list[Candidate]) -> None:
-    """Add the sentences of what was recognised and how it agrees."""
-    right = [x for x in known if not x.findings]
+    """Add the sentences on which functions were recognised and how many agree with their formulas."""
+    agreeing = [x for x in known if not x.findings]
     names = first([f"{x.name} as {x.formula}" for x in known])
     proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
-    ways = f" ({first([f'{x.name}: {x.written_as}' for x in right], 8)})" if right else ""
+    ways = f" ({first([f'{x.name}: {x.written_as}' for x in agreeing], 8)})" if agreeing else ""
     proof.say(
-        f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
+        f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    if turned := [x.name for x in right if x.axis]:
-        words = f"{first(turned)} fit{'s' * (len(turned) == 1)} only if inputs are [T, B]"
+    if by_time := [x.name for x in agreeing if x.axis]:
+        words = f"{first(by_time)} fit{'s' * (len(by_time) == 1)} only if inputs are [T, B]"
         proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
-    masked = [x for x in right if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
+    masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)
@@ -5440,7 +5456,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags behind --"}
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags after --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -5464,15 +5480,15 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check_flags(args, kind: str, *taken: str) -> None:
-    """Raise UserError for flags that this kind of thing does not take."""
+    """Raise UserError for flags of FLAGS that are set but not in `taken`, those that a kind of thing takes."""
     for place, flag in FLAGS.items():
-        got = f"got {flag} with {args.thing}, which is checked as {kind} and takes none"
-        need(place in taken or not getattr(args, place), f"{got}; expected it with another kind; try it without")
+        got = f"got {flag} with {args.thing}, which is checked as {kind}"
+        need(place in taken or not getattr(args, place), f"{got}; expected no such flag; try leaving it out")
 
 
 def proof_of(args) -> Proof:
-    """The proof of the thing, by its kind; UserError for a thing of no known kind."""
-    path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
+    """Prove a thing by its kind; UserError if it has no known kind."""
+    path, seconds = Path(args.thing), 54 * args.minutes  # of 60: imports and the report take the rest
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
@@ -5492,7 +5508,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {name for found in functions.values() for name in found}
+    names = {name for lines in functions.values() for name in lines}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)

@@ -32,33 +32,33 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        90-128  messages            Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       131-268  dialect             Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       271-299  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       302-376  extracts            Extract the part of a Python file that some of its names need
-#       379-390  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       393-545  paired tests        Intervals, paired tests, pass@k
-#       548-590  evaluation results  results.json of evaluation.py: reading one, and comparing two row by row
-#       593-696  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#       699-989  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
-#      992-1233  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1236-1437  sample texts        Samples as causes read them: text, score, gold, the stated answer and its pay
-#     1440-1641  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1644-1966  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1969-2166  run folder          A run from its folder: the log, and settings, samples, data and rewards beside …
-#     2169-2221  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2224-2393  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2396-2653  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2656-2917  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2920-3110  updates             Updates at fault: too large, without effect, held by the KL, or led by a useless …
-#     3113-3358  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3361-3524  ranking             Symptoms without a cause of their own, the cause that explains them best, and …
-#     3527-3614  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3617-3772  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3775-4277  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4280-4381  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4384-5477  page                The page
-#     5480-5542  command             The command line
+#        90-128  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       131-269  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       272-301  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       304-378  extracts            Extract from a Python file what some of its names need
+#       381-392  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       395-544  paired tests        Intervals, paired tests, pass@k
+#       547-589  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       592-695  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#       698-982  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#      985-1229  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1232-1432  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1435-1636  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1639-1962  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1965-2164  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2167-2219  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2222-2391  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2394-2651  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2654-2915  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     2918-3108  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3111-3356  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3359-3522  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3525-3612  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3615-3770  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3773-4275  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4278-4379  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4382-5473  page                The page
+#     5476-5538  command             The command line
 
 import argparse
 import ast
@@ -91,14 +91,14 @@ from pathlib import Path
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -110,13 +110,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -124,13 +124,13 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -164,7 +164,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -197,12 +197,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -211,7 +211,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -232,21 +232,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -254,14 +255,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -272,17 +273,18 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -325,7 +327,7 @@ def read_names(node: ast.AST) -> set[str]:
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
-    """The top-level statements of Python source with their text, the comments above them included."""
+    """(Statement, its text with the comments right above it) at the top level of Python source."""
     lines, pieces = source.splitlines(), []
     for statement in ast.parse(source).body:
         decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
@@ -337,13 +339,13 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
-    wanted, seen, kept = [*names, "*"], set(), set()
+    """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
+    wanted, visited, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         for place, (statement, _) in enumerate(pieces):
             if place not in kept and name in bound_names(statement):
                 kept.add(place)
@@ -362,9 +364,9 @@ def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
 
 
 def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+    """Reduce Python source to the top-level statements that bind the names, or that these use, in their order.
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    Statements that bind nothing are left out, such as calls and the block of `if __name__ == "__main__":`.
     """
     pieces = statements_of(source)
     kept, chosen = needed(pieces, names), []
@@ -396,7 +398,7 @@ Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    """95 % score interval of a proportion (Wilson 1927); exact ends for 0 and n successes."""
     z, p = Z95, successes / n
     shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
@@ -405,7 +407,7 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
 
 def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
-    """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
+    """(Gain, low, high) between two independent (share, count), 95 % interval by Newcombe 1998, method 10."""
     (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
     below, above = (after[0] - low_b, high_a - before[0]), (high_b - after[0], before[0] - low_a)
     gain = after[0] - before[0]
@@ -413,7 +415,7 @@ def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple
 
 
 def mcnemar_exact(better: int, worse: int) -> float:
-    """Two-sided exact p of as uneven a split of the pairs that differ (McNemar 1947), binomial with 1/2.
+    """Two-sided exact p of a split of the differing pairs at least as uneven (McNemar 1947), binomial with 1/2.
 
     >>> mcnemar_exact(9, 0)
     0.00390625
@@ -423,22 +425,19 @@ def mcnemar_exact(better: int, worse: int) -> float:
 
 
 def paired_proportion_interval(better: int, worse: int, n: int) -> tuple[float, float]:
-    """95 % interval of the difference of paired proportions, one row added to each side (Bonett and Price 2012)."""
+    """95 % interval of a difference of paired proportions, with one row added to each side (Bonett and Price 2012)."""
     up, down = (better + 1) / (n + 2), (worse + 1) / (n + 2)
     half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
     return max(-1.0, up - down - half), min(1.0, up - down + half)
 
 
 def rows_needed(difference: float, stderr: float, n: int) -> int | None:
-    """Rows that show such a difference at p < 0.05 in 4 runs of 5, given its standard error over n rows."""
+    """Rows needed to find a difference at p < 0.05 in 4 of 5 runs, from its standard error over n rows."""
     return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
 
 
-def resampled_ratios(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows.
-
-    A ratio is left out where its denominator is 0: of the rows that were drawn, none had anything to divide by.
-    """
+def resampled_sums(columns: list, samples: int, seed: int):
+    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
     import numpy as np
 
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
@@ -452,18 +451,18 @@ def resampled_ratios(columns: list, samples: int, seed: int):
 
 @dataclass
 class Values:
-    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None is not applicable."""
+    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
 
     top: list
     bottom: list | None = None
-    exp: bool = False  # f is exp, as of perplexities
+    exp: bool = False  # f is exp, as for perplexities, else the identity
     higher_is_better: bool | None = True
 
     def of(self, ratio):
         """f of a number or array."""
         import numpy as np
 
-        with np.errstate(over="ignore"):  # inf is handled where it is reported
+        with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
     def columns(self, rows) -> list[list[float]]:
@@ -476,7 +475,7 @@ class Values:
         return not counts and all(x in (0, 1) for x in self.top if x is not None)
 
     def mean(self, top: list[float], bottom: list[float]) -> float:
-        """f of these columns' sums; infinite if they are too large for a number."""
+        """f(sum of top / sum of bottom); infinite if that overflows."""
         try:
             return float(self.of(math.fsum(top) / math.fsum(bottom)))
         except OverflowError:
@@ -486,14 +485,14 @@ class Values:
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
     """Paired test of two runs' values on the same rows, in the same order.
 
-    None without a row that both have, or where the figures are too large for numbers.
+    None if no row has both values, there is nothing to divide by, or a figure overflows.
     """
     rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
     n = len(rows)
     if not n:
         return None
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
-    if not sum(a_base) or not sum(b_base):  # a share of nothing
+    if not sum(a_base) or not sum(b_base):
         return None
     one, two = before.mean(a, a_base), after.mean(b, b_base)
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
@@ -508,7 +507,7 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     elif n > 1:
         import numpy as np
 
-        sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        sums = resampled_sums([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         with np.errstate(over="ignore", invalid="ignore"):
             sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
@@ -518,12 +517,12 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
             result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
-        # the draws around their own centre are what chance does where there is no difference
+        # p: the share of draws as far from the observed difference as that is from 0
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
-    # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
+    # even 9 better and none worse of 9, with a standard error of 0, needs the 6 rows that make p < 0.05
     needed = rows_needed(result["difference"], stderr, n)
     return result | {"rows_needed": needed and max(needed, 6)}
 
@@ -549,22 +548,23 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
 
 
 def read_report(path: str) -> dict:
-    """Read a results.json."""
+    """Read a results.json, or the one in a folder."""
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        compared = [(task["keys"], task["values"]) for task in report["tasks"].values()]
+        need(
+            compared and report["model"]["name"], f"got {path!r} without tasks; expected results.json of evaluation.py"
+        )
         return report
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"got {path!r} ({type(error).__name__}: {error}); expected results.json of evaluation.py"
+        ) from None
 
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
-    """Paired tests of all metrics that two runs share, on the rows that both have.
-
-    Args:
-        samples: of the bootstrap.
-    """
+    """{task: {metric: paired test}} for all metrics that two runs share, on their common rows; bootstrap `samples`."""
     results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
     need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
     for task in common:
@@ -574,26 +574,25 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
         alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
         if alone:
-            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+            say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
-            found = compare_values(one, two, samples, seed)
-            if found:
-                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
-                results.setdefault(task, {})[name] = {**found, "verdict": words}
+            if test := compare_values(one, two, samples, seed):
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:
-    """Some rows of the values in a results.json."""
+    """The values of some rows in a results.json."""
     picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
     return Values(**{**values, **picked})
 
 
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
-# a metric a line: its common name; what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online
-# DPO) and OpenRLHF's, verl's; of several names for one in a row, the first here counts. Sums over tokens are not read.
+# One metric a line: common name | our name | TRL's | earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and
+# OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
 score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
@@ -641,7 +640,7 @@ held_out_rows | eval/rows | | |
 ROWS = [[names.split() for names in line.split("|")] for line in METRICS.strip().splitlines()]
 OURS, TRL, EARLIER, VERL = ({key: name for (name,), *names in ROWS for key in names[i]} for i in range(4))
 NAMES = {"ours": OURS, "verl": VERL, "trl": TRL | EARLIER}
-PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
+PATTERNS = {  # common name -> pattern of further names; group 1 of a part is the reward function's name
     "ours": {
         "held_out": r"eval/accuracy",
         "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
@@ -657,7 +656,7 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
         "part": r"(?:gdpo(?=/.+/mean)|reward)/(?!overall)(.+?)(?:/mean)?",
     },
 }
-# common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
+# common name of a setting -> our name, TRL's, verl's, then endings of dotted names in other frameworks (EasyR1, …)
 ACTOR = "actor_rollout_ref.actor"
 SETTINGS = {
     "temperature": "temperature temperature actor_rollout_ref.rollout.temperature",
@@ -686,7 +685,7 @@ SETTINGS = {
 }
 ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "epochs")
 OUR_WORDS, TRL_WORDS, VERL_WORDS = ({name: SETTINGS[name].split()[i] for name in ADVISED} for i in range(3))
-WORDS = {  # what a remedy calls settings, by who trains
+WORDS = {  # trainer -> {common name: the name that a remedy uses for the setting}
     "ppo_train": {name: f"--{word}" for name, word in OUR_WORDS.items()},
     "one_page": {name: f"--{word.removeprefix('ppo_')}" for name, word in OUR_WORDS.items()},
     "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
@@ -698,15 +697,15 @@ WORDS = {  # what a remedy calls settings, by who trains
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
 
-TREND_STEPS = 10  # fewer: no trend is judged
-ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
+TREND_STEPS = 10  # no trend is judged from fewer steps
+ALARM = 0.006  # share of flat series that show a trend by chance; benchmarks/false_alarms.py measures it
 SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+GAIN = 0.03  # least gain of the held-out metric that counts: the standard error of 256 answers at rate 0.5
+EARLY = 5  # first steps, in which the policy is still close to the initial one
 
 
 def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none."""
+    """A JSON or console value as a float; None if it is not a number."""
     try:
         return None if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -714,13 +713,13 @@ def as_number(value) -> float | None:
 
 
 def is_finite(value) -> bool:
-    """Whether a JSON or console value is a finite number; one whose square overflows in float32 is none."""
+    """Whether a JSON or console value is a finite number below 1e18, whose square still fits into float32."""
     number = as_number(value)
     return number is not None and abs(number) < 1e18
 
 
 def window(count: int) -> int:
-    """Steps in the first and in the last stretch of a run."""
+    """Number of steps in the first and in the last stretch of a run of `count` steps: a quarter, from 3 to 20."""
     return max(3, min(count // 4, 20))
 
 
@@ -731,23 +730,23 @@ def ends(values: list[float]) -> tuple[float, float]:
 
 
 def persistence(values: list[float]) -> float:
-    """Lag-1 autocorrelation of the noise, between 0 and 0.5, from the changes between steps: a trend does not count."""
+    """Lag-1 autocorrelation of the noise, clamped to [0, 0.5]; estimated from step differences, so trends cancel."""
     changes = [b - a for a, b in itertools.pairwise(values)]
     mean = statistics.fmean(changes)
     changes = [change - mean for change in changes]
     square = sum(change * change for change in changes)
     if square <= 1e-18 * max(map(abs, values)) ** 2 * len(values):  # a straight line
         return 0.0
-    # of AR(1) noise the changes have the lag-1 autocorrelation (rho - 1) / 2
+    # the differences of AR(1) noise have the lag-1 autocorrelation (rho - 1) / 2
     return min(0.5, max(0.0, 1 + 2 * sum(a * b for a, b in itertools.pairwise(changes)) / square))
 
 
 def noise(values: list[float]) -> float:
-    """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
+    """Standard deviation of a step's noise, such that a median of k steps has the standard error 1.25 noise / sqrt k.
 
-    The median of the neighbours' distances gives it, or the upper quartile if that is more, as a coarse score often has
-    the distance 0, or their mean where both are 0, as where right answers are rare. Noise that persists has
-    sqrt(1 + rho) / (1 - rho) times the scatter of independent noise.
+    It comes from the distances between neighbouring steps: the larger estimate of their median and upper quartile, as
+    a coarse score often has the distance 0. If both are 0 (rare right answers), the mean is used. Autocorrelated noise
+    counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
@@ -757,21 +756,21 @@ def noise(values: list[float]) -> float:
 
 
 def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the medians of the first and the last stretch."""
+    """Standard error of the difference between the first and the last stretch's medians."""
     return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
 
 
 def errors_of_chance(count: int, choices: float = 1) -> float:
-    """Standard errors that chance exceeds in a share ALARM of flat series, for the best of several `choices`.
+    """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
-    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated too.
+    This is the two-sided quantile of Student's t with `count` degrees of freedom, by the first terms of Hill's series.
     """
     z = statistics.NormalDist().inv_cdf(1 - ALARM / 2 / choices)
     return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
 
 
 def trend(values: list[float]) -> int:
-    """1 where the last stretch lies above the first, -1 below, 0 where chance explains it or below 10 steps."""
+    """1 if the last stretch lies above the first beyond chance, -1 if below, else 0; 0 for fewer than 10 steps."""
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
@@ -780,7 +779,7 @@ def trend(values: list[float]) -> int:
 
 
 def is_flat(values: list[float]) -> bool:
-    """Whether 20 steps or more show no rise: neither a trend nor more than 0.02 between the medians."""
+    """Whether 20 or more steps show no rise: no upward trend, and end medians at most 0.02 apart."""
     first, last = ends(values)
     return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= 0.02
 
@@ -791,7 +790,7 @@ def forecast(p: float, group: int) -> float:
 
 
 def is_format(name: str) -> bool:
-    """Whether a reward function's name says that it judges the form."""
+    """Whether a reward function's name says that it judges the format."""
     return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
 
 
@@ -802,7 +801,7 @@ def names_correctness(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Fact:
-    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
+    """One piece of evidence: its text, and the metric, step and ids of the samples that show it."""
 
     text: str
     figure: str = ""
@@ -812,18 +811,18 @@ class Fact:
 
 @dataclass
 class LoggedRun:
-    """What a run left: every figure of its log as {step: value}, `columns` by its name there, `series` by common name.
+    """A run's metrics as {name: {step: value}}: `columns` by the log's own names, `series` by common names.
 
-    `settings` are `config`, the run's own settings, under common names; `reward_source` is the code of its rewards.
+    `config` has the run's own settings, `settings` the same under common names. `reward_source` is its reward's code.
     """
 
     path: str
     format: str
     trainer: str
     columns: dict[str, dict[int, float]] = field(default_factory=dict)
-    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of what is not finite
+    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of values that are not finite
     series: dict[str, dict[int, float]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # of the series in this log
+    names: dict[str, str] = field(default_factory=dict)  # common name -> the log's own name
     settings: dict = field(default_factory=dict)
     config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
@@ -832,16 +831,16 @@ class LoggedRun:
     reward_source: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
-    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
-    golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
+    trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
+    golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
 
     @property
     def dialect(self) -> str:
-        """Whose metric names the log has."""
+        """The set of metric names that the log uses: ours, trl or verl."""
         return self.trainer if self.trainer in ("trl", "verl") else "ours"
 
     def knows_settings(self) -> bool:
-        """Whether the settings of the training are known; a state of TRL tells the number of steps only."""
+        """Whether training settings are known: a settings file or a learning rate; trainer_state.json has neither."""
         return bool(self.settings_file or self.settings.get("lr") or self.config.get("lr") is not None)
 
     def points(self, name: str) -> list[tuple[int, float]]:
@@ -849,19 +848,15 @@ class LoggedRun:
         return sorted(self.series.get(name, {}).items())
 
     def values(self, name: str) -> list[float]:
-        """The finite values of a series, by step."""
         return [value for _, value in self.points(name)]
 
     def ends(self, name: str) -> tuple[float, float]:
-        """Medians of the first and of the last stretch of a series."""
         return ends(self.values(name))
 
     def trend(self, name: str) -> int:
-        """1 where a series rises beyond chance, -1 where it falls, else 0."""
         return trend(self.values(name))
 
     def early(self, name: str, steps: int = EARLY) -> list[float]:
-        """The values of a series at its first steps."""
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
@@ -869,49 +864,48 @@ class LoggedRun:
         return self.names.get(series, series)
 
     def fact(self, series: str, text: str, step: int | None = None) -> Fact:
-        """A fact about a series under its name in the log; without a step, its last one."""
+        """A fact about a series under its name in the log, at `step`, by default the series' last step."""
         return Fact(text, self.name(series), max(self.series.get(series, {}), default=None) if step is None else step)
 
     def steps(self) -> list[int]:
-        """Every training step of the log."""
         names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
 
     def number(self, setting: str) -> float | None:
-        """A setting as a number; None where it is not known or no number."""
+        """A setting as a number; None if it is unknown, a text or not finite."""
         value = self.settings.get(setting)
         return as_number(value) if not isinstance(value, str) and is_finite(value) else None
 
     def batch(self, count: int = 1) -> int:
-        """Completions of so many steps; 32 a step where the settings do not say."""
+        """Number of completions in `count` steps; 32 a step if the settings have no batch size."""
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
     def parts(self) -> dict[str, list[float]]:
-        """The means of the reward functions, in the order of the log."""
+        """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
     def part_spreads(self) -> list[float]:
-        """Standard deviations of the parts over the whole batch, which TRL logs beside those within groups."""
+        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups."""
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
         return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
-        """Name and means of the reward for correctness: named so, else the first; the score without parts."""
+        """(name, means) of the correctness reward: one named so, else the first that is no format, else the score."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
         if names:
             return names[0], parts[names[0]]
         scores, lowest = self.values("score"), min(self.values("score_min"), default=0.0)
-        is_signed = lowest == -1 and not parts  # DAPO's -1 and 1
+        is_signed = lowest == -1 and not parts  # -1 or 1, as in DAPO
         return "score", [(score + 1) / 2 for score in scores] if is_signed else scores
 
     def answer_series(self) -> str:
-        """The series of that reward."""
+        """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
     def is_constant(self) -> bool:
-        """Whether every completion scored alike in four steps of five; without spreads, whether every mean is 0."""
+        """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
         scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
         spreads = self.values("score_std") or [high - low for high, low in pairs]
         if not spreads:
@@ -919,21 +913,21 @@ class LoggedRun:
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
         alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
-        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
+        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's score_std is within groups only
         return alike and same and not any(self.part_spreads())
 
     def is_solved(self) -> bool:
-        """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
+        """Whether the task is solved: the held-out metric reached 0.95, or without one correctness rose to 0.95."""
         held_out, part = self.values("held_out"), self.answer_part()[1]
         if held_out and max(held_out) <= 1:
             return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
         return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
     def held_out_gain(self) -> tuple[float, float, float] | None:
-        """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
+        """(gain, low, high): the held-out gain from first to last evaluation and its 95 % interval.
 
-        Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice;
-        without the number of rows 64 are taken.
+        None with fewer than two evaluations. For shares the interval takes both as independent samples of `eval/rows`
+        answers (64 if unknown); this is too wide, as the rows are the same. For other metrics it is twice the scatter.
         """
         points, rows = self.points("held_out"), self.series.get("held_out_rows", {})
         if len(points) < 2:
@@ -947,30 +941,29 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out figure rose and kept 3/4 of it, or without one the correctness reward, or the score."""
+        """Whether the held-out metric rose by more than GAIN and kept most of it; without one, correctness counts."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
     def learns(self) -> bool:
-        """Whether it gained, and its score rose too."""
         return self.gained() and self.trend("score") > 0
 
     def onset(self, name: str) -> int:
-        """The first step at which a series with a trend is half way; the last step of one without."""
+        """The first step at which a series with a trend is half way between its ends; without one, the last step."""
         points, way, middle = self.points(name), self.trend(name), sum(self.ends(name)) / 2
         return next((step for step, value in points if way and way * (value - middle) >= 0), points[-1][0])
 
     def collapse(self) -> tuple[float, float, int] | None:
-        """(best stretch, last one, step at which half was lost) where the score fell by more than half, else None."""
+        """(best stretch's median, last one's, step at which half was lost) if the score lost over half, else None."""
         scores, points, count = self.values("score"), self.points("score"), len(self.values("score"))
         if count < TREND_STEPS:
             return None
         last, floor = ends(scores)[1], min(0, *scores)
         width = min(window(count), max(5, window(count) // 2))
         stretches = [statistics.median(scores[i : i + width]) for i in range(count - width + 1)]
-        best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+        best, steps, choices = max(stretches), width, len(stretches) / 2  # / 2: the test is one-sided
         if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
             best, steps, choices = scores[0], 1, 1
         chance = errors_of_chance(count, choices) * 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(count))
@@ -984,7 +977,7 @@ class LoggedRun:
             return None
         above = (i for i, middle in enumerate(stretches) if middle >= (best + last) / 2)
         half = points[max(above, default=-(width // 2)) + width // 2 + 1][0]
-        gain = self.held_out_gain()  # harder prompts score less, and the policy gets better
+        gain = self.held_out_gain()  # a falling score is fine if prompts got harder and the held-out metric rises
         better = gain and gain[1] > 0 and self.gained() and max(self.series["held_out"]) > half
         return None if better else (best, last, half)
 
@@ -995,17 +988,17 @@ GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_g
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
 SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
 EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
-ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of what does not train
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of evaluation, judge, ref
+# settings whose product is the number of updates per batch, under all names that a one-page trainer may give them
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = re.compile(  # files beside a log that do not set its training
+NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
-MOST_BYTES = 2_000_000  # of a file of settings
+MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
+    """Flatten nested settings to {dotted name: value}."""
     flat = {}
     for key, value in config.items():
         if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
@@ -1016,7 +1009,7 @@ def flat_config(config: dict, prefix: str = "") -> dict:
 
 
 def number_or_text(text):
-    """A word of a command or a YAML value as a number, truth value or text."""
+    """Convert a word of a command, or a YAML value, to a number, boolean, None or unquoted text."""
     if not isinstance(text, str):
         return text
     for kind in (int, float):
@@ -1026,18 +1019,18 @@ def number_or_text(text):
 
 
 def printed_config(lines: list[str]) -> dict:
-    """verl's settings by dotted names, printed over many lines with Ray's prefix; {} where they are not whole."""
+    """verl's settings by dotted names, from the lines in which it prints them; {} while they are incomplete."""
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     plain[0] = plain[0][plain[0].find("{'actor_rollout_ref': ") :]
     plain = [re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line) for line in plain]
-    try:  # without the lines of another process in between
+    try:  # lines that other processes print in between begin differently
         return flat_config(ast.literal_eval("".join(line for line in plain if line[:1] in " {")))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
 
 
 def shell_settings(text: str) -> dict:
-    """`--flag value`, `--flag=value` and `a.b=1` of a command or shell script; its variables stand for their values."""
+    """Settings `--flag value`, `--flag=value` and `a.b=1` of a shell script, with its variables expanded."""
     variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
     text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
     words, flat = [], {}
@@ -1056,8 +1049,8 @@ def shell_settings(text: str) -> dict:
 
 
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """The value of an expression, with the file's `known` names: a literal, a call's settings, or else its source."""
-    for _ in range(4):  # a name for a name
+    """Evaluate a literal, a name in `known`, or a call's keyword arguments; other expressions give their source."""
+    for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
@@ -1072,7 +1065,7 @@ def expression_value(node: ast.expr, known: dict[str, ast.expr]):
 
 
 def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
-    """The keyword arguments of a call, with those of a dictionary given as `**name`."""
+    """The keyword arguments of a call, including those of `**name`."""
     flat = {}
     for keyword in call.keywords:
         value = expression_value(keyword.value, known)
@@ -1081,7 +1074,7 @@ def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
 
 
 def training_nodes(tree: ast.Module) -> list[ast.AST]:
-    """The nodes of a script, without functions and classes whose names say that they evaluate."""
+    """The nodes of a script, except those in functions and classes that evaluate, by their names."""
     nodes = [tree]
     for node in nodes:
         for child in ast.iter_child_nodes(node):
@@ -1092,9 +1085,10 @@ def training_nodes(tree: ast.Module) -> list[ast.AST]:
 
 
 def script_settings(text: str) -> dict:
-    """Arguments of a script's configurations and trainers, else of its names and samplers; it is parsed and never run.
+    """Settings in a Python script, which is parsed and never run.
 
-    A name stands for the only value that the file gives it: by assignment, as a field or as a flag's default.
+    They are the keyword arguments of its configs and trainers. If these hold no known setting, they are those of its
+    samplers and its variables. A name is resolved if the file gives it one value: by assignment or as a flag's default.
     """
     calls, given = [], {}
     for node in training_nodes(ast.parse(text)):
@@ -1114,13 +1108,13 @@ def script_settings(text: str) -> dict:
     flat = {key: value for call in trains for key, value in call.items()}
     if common_settings(flat):
         return flat
-    # of samplers that differ, one may be that of an evaluation
+    # where samplers disagree, one may belong to an evaluation: only what they agree on counts
     agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
     return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
 
 
 def read_settings(path: Path) -> dict:
-    """The settings in a file by dotted names; {} of a file that has none."""
+    """The settings in a file by dotted names; {} if it is unreadable, too large or has none."""
     import yaml
 
     try:
@@ -1132,15 +1126,16 @@ def read_settings(path: Path) -> dict:
         loaded = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError):
         return {}
-    if isinstance(loaded, list):  # hydra's overrides
-        return shell_settings("\n".join(map(str, loaded)))
+    overrides = loaded.get("overrides") if isinstance(loaded, dict) else loaded  # verl_train.py's, or hydra's alone
+    if isinstance(overrides, list):
+        return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
     named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
     return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 
 
 def common_settings(flat: dict) -> dict:
-    """What the causes want to know of settings by their dotted names."""
+    """Map settings by dotted names to common names (`SETTINGS`); the shortest matching name wins."""
     settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
@@ -1157,61 +1152,61 @@ def common_settings(flat: dict) -> dict:
 
 
 def verl_settings(flat: dict) -> dict:
-    """What the causes want to know of verl's settings by their dotted names."""
-    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # one that is a shell's variable is not known
+    """Map verl's settings by dotted names to common names, with the KL weight in use and the updates per batch."""
+    sizes = {f"{ACTOR}.ppo_epochs": 1} | flat  # a shell variable that is not expanded gives None
     names = ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
     batch, mini, epochs = (as_number(sizes.get(name)) for name in names)
     bypass = flat.get("algorithm.rollout_correction.bypass_mode")
-    known = common_settings(flat)
-    if any(key.startswith(ACTOR) for key in flat):  # both are off by default, and each has its weight
+    common = common_settings(flat)
+    if any(key.startswith(ACTOR) for key in flat):  # both KL terms are off by default; each has its own weight
         in_loss, in_reward = flat.get(f"{ACTOR}.use_kl_loss"), flat.get("algorithm.use_kl_in_reward")
         weight = f"{ACTOR}.kl_loss_coef" if in_loss else "algorithm.kl_ctrl.kl_coef" if in_reward else ""
-        known["kl"] = flat.get(weight, 0.001 if weight else 0.0)
-    return known | {
+        common["kl"] = flat.get(weight, 0.001 if weight else 0.0)
+    return common | {
         "updates": None if bypass or not batch or not mini or not epochs else epochs * max(1, batch // mini),
         "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
 
 def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
-    """(trainer, what the causes want to know) of a config.json or a page's settings.json; "" where it does not say."""
-    known = common_settings(config)
-    if not known.get("lr"):  # 0 stands for a default by size
-        known.pop("lr", None)
+    """(trainer or "", common settings) of a config.json, or with `is_page` of a one-page trainer's settings.json."""
+    common = common_settings(config)
+    if not common.get("lr"):  # 0 means: the default for the model's size
+        common.pop("lr", None)
     if "num_generations" in config:
         per_rollout = config.get("steps_per_generation", 0)
         one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
         one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
-        return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
+        return "grpo_train", common | {"updates": 1 if one else None, "grouped": True}
     if not is_page and "ppo_epochs" not in config:
-        return "", known
-    known["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
+        return "", common
+    common["updates"] = math.prod(as_number(config.get(name)) or 1 for name in REPEATS)
     if is_page:
-        return "one_page", known | {"grouped": "group_size" in config}
+        return "one_page", common | {"grouped": "group_size" in config}
     advantage = config.get("advantage") or config.get("algorithm") or "gae"
     grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
-    return "ppo_train", known | {
-        # a distillation's rewards may be measured only
+    return "ppo_train", common | {
+        # a distillation may measure rewards without training on them
         "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
         "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
-        "tools": bool(config.get("tool_format")),  # refused where an environment has none
+        "tools": bool(config.get("tool_format")),  # the trainer refuses a format if the environment has no tools
     }
 
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The settings file in a run's folder and its settings: the training file with the most known names."""
+    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
     patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    found = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
-    path, flat = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    for other, flags in found if path.suffix == ".py" else ():  # the command that runs a script overrides its defaults
+    candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
-    """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
+    """Add the settings of the file `given` by --settings; without one, and if none are known, those beside the log."""
     path, flat = Path(given), {}
     if given:
         need(path.exists(), f"got --settings {given}, which does not exist; expected a file")
@@ -1222,11 +1217,12 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
+        places = (folder, folder / "job", folder.parent)  # `job` is verl_train.py's
+        path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
-        known = verl_settings(flat) if is_verl else common_settings(flat)
-        run.settings |= {name: value for name, value in known.items() if value is not None}
+        common = verl_settings(flat) if is_verl else common_settings(flat)
+        run.settings |= {name: value for name, value in common.items() if value is not None}
         run.config = flat | run.config
         run.settings_file = path.name
         if run.trainer == "trl" and "num_generations" in flat:
@@ -1239,19 +1235,19 @@ GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
     *("final_answer", "reference", "expected", "gts", "response", "output"),
 )
-# how completions mark an answer: the mark's name, or its tag in group 1, and the answer in the last group
+# marked answers in completions: the first group that matches is the mark or its tag, the last one the answer
 MARKED = re.compile(
     r"<(\w+)>([^<>]*)</\1>|\\(boxed)\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(####)\s*([^\n]*)"
     r"|(?i:\b(answer(?: is|[:=]))\s*((?:(?!\\boxed|</?\w+>|####|\banswer(?: is|[:=])|[.!?](?:\s|$))[^\n])*))"
 )
-IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
-COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
+IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # marks in a reward's source
+COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # reward functions' argument
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
 
 @dataclass(frozen=True)
 class Text:
-    """One logged completion; `right` is None where the gold answer is not known."""
+    """One logged completion; `right` is None if the gold answer is unknown."""
 
     id: str
     step: int
@@ -1263,24 +1259,24 @@ class Text:
     right: bool | None = None
     finished: bool | None = None
     parts: dict = field(default_factory=dict)
-    unscored: bool = False  # every reward gave None
+    unscored: bool = False  # every reward function returned None
 
     @property
     def pay(self) -> float | None:
-        """What the part that stands for correctness paid; the score where there is one part or none."""
+        """The reward for correctness: by the part named so, else the first; the score if there is at most one part."""
         if len(self.parts) < 2:
             return self.score
         return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
 
     def has_gold(self, gold: str | None = None) -> bool:
-        """Whether it holds its gold answer, or another, and not only because the prompt does."""
+        """Whether the completion contains its gold answer (or `gold`); if the prompt does too, it must state it."""
         gold = gold or self.gold
-        found = bool(gold) and holds(self.completion, gold)
-        return found and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
+        is_inside = bool(gold) and holds(self.completion, gold)
+        return is_inside and (not holds(self.prompt, gold) or stated_answer(self.completion, gold) == gold)
 
 
 def plain_text(value) -> str:
-    """A text, or the last message's content of messages."""
+    """A text, or the content of the last message; other values as JSON."""
     if isinstance(value, list) and value:
         last = value[-1]
         value = last.get("content") if isinstance(last, dict) else last
@@ -1288,13 +1284,13 @@ def plain_text(value) -> str:
 
 
 def plain_math(text: str) -> str:
-    """A text without LaTeX's words and fractions."""
+    r"""The text with LaTeX's \text{…} unwrapped and \frac{a}{b} as a/b."""
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
     return re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
 
 
 def simplest(answer: str) -> str:
-    """An answer without LaTeX, marks, brackets, signs of money, separators of thousands and a final point."""
+    """Normalise an answer: numbers and fractions to decimal text, others to lower case without outer marks."""
     answer = plain_math(answer).strip().strip("$ *`()").rstrip(".").replace("−", "-")
     bare = re.sub(r"[,\s$]", "", answer)
     if ratio := re.fullmatch(r"(-?\d{1,15})/0*([1-9]\d{0,14})", bare):
@@ -1305,7 +1301,7 @@ def simplest(answer: str) -> str:
 
 
 def gold_of(row: dict) -> str | None:
-    """The gold answer of a row, by its columns' names; worked solutions give what they mark."""
+    """The gold answer of a row, from the first of GOLD_NAMES that it has; of a worked solution the marked answer."""
     columns = {str(key).casefold(): value for key, value in row.items()}
     columns |= {str(key).casefold(): value for key, value in (row.get("columns") or {}).items()}
     if isinstance(columns.get("reward_model"), dict):
@@ -1316,29 +1312,29 @@ def gold_of(row: dict) -> str | None:
             marked = marked_answers(str(value))
             gold = simplest(marked[-1][1] if marked else str(value))
             numbers = NUMBER.findall(gold)
-            # a number with its unit is the number
+            # a number with a unit counts as the number
             return simplest(numbers[0]) if len(numbers) == 1 and len(gold.split()) <= 3 else gold
     return None
 
 
 def marked_answers(text: str) -> list[tuple[str, str]]:
-    """(mark, answer) of every marked answer of a text; a tag's mark is its name."""
-    found = [[part for part in groups if part] for groups in MARKED.findall(text)]
-    return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
+    """(mark, answer) of every marked answer in a text; the mark of `<tag>…</tag>` is the tag's name."""
+    matches = [[part for part in groups if part] for groups in MARKED.findall(text)]
+    return [(groups[0].casefold(), groups[1].strip()) for groups in matches if len(groups) == 2]
 
 
 def stated_answer(text: str, gold: str) -> str:
-    """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
+    """The last answer in a text: marked, else the last number if the gold is a number, else the last line."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
     last = plain_math(marked[-1]) if marked else text.strip().rpartition("\n")[2]
-    if not NUMBER.fullmatch(gold):  # words around the only answer are no other one
+    if not NUMBER.fullmatch(gold):  # a single marked answer that contains the gold counts as the gold
         return gold if len(marked) == 1 < len(gold) and holds(last, gold) else simplest(last)
     numbers = NUMBER.findall(last if marked else text)
     return simplest(numbers[-1] if numbers else last)
 
 
 def holds(text: str, gold: str) -> bool:
-    """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
+    """Whether a text contains the gold answer as a separate word or number."""
     if re.fullmatch(r"-?\d[\d.]*", gold):
         numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
         return any(simplest(number) == gold for number in numbers)
@@ -1346,7 +1342,7 @@ def holds(text: str, gold: str) -> bool:
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
-    """The samples that have a completion, in the order of the log; `golds` are those of the data by prompt."""
+    """Samples with a completion as `Text`s, in the order of the log; `golds` maps prompts to gold answers."""
     texts = []
     for i, row in enumerate(samples):
         if not isinstance(row.get("completion"), (str, list)):
@@ -1366,7 +1362,7 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
 
 
 def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
-    """Texts of the same key, in the order of the log."""
+    """Groups of texts with equal keys, in the order of the log."""
     groups: dict = {}
     for text in texts:
         groups.setdefault(key(text), []).append(text)
@@ -1374,18 +1370,18 @@ def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
 
 
 def source_marks(source: str) -> set[str]:
-    """The marks that a reward's source, or a prompt, names."""
+    """The answer marks that a reward's source, or a prompt, mentions."""
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
 def repeats(text: str) -> float:
-    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    """Share of repeated 6-character pieces in a text's first 1,000 characters; 0 for fewer than 30 characters."""
     text = text[:1000]
     pieces = [text[i : i + 6] for i in range(len(text) - 5)]
     return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
-FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
+FEATURES = {  # what a reward may pay instead of the answer -> its amount in a completion
     "length": len,
     "tags": lambda text: len(re.findall(r"</?\w+>", text)),
     "digits": lambda text: sum(map(str.isdigit, text)),
@@ -1396,11 +1392,10 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
-    """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
+    """Correlation of score and each feature, both centred among equally right completions; 0 if one does not vary."""
     scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
-        """Values less the mean of those that are equally right."""
         pairs = list(zip(values, (t.right for t in scored), strict=True))
         means = {kind: statistics.fmean(v for v, right in pairs if right is kind) for kind in {t.right for t in scored}}
         return [v - means[right] for v, right in pairs]
@@ -1414,24 +1409,24 @@ def payment_by_feature(texts: list[Text]) -> dict[str, float]:
 
 
 def early_texts(texts: list[Text]) -> list[Text]:
-    """The samples of the run's first third, before the policy has drifted, where these are 24 and more; else all."""
+    """The samples of the run's first third, before the policy drifts; all samples if these are fewer than 24."""
     steps = sorted({t.step for t in texts})
     early = [t for t in texts if t.step <= steps[len(steps) // 3]] if steps else []
     return early if len(early) >= 24 else texts
 
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
-    """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
+    """The rewards for correctness of right and of wrong completions, of those with a known gold answer."""
     return tuple([t.pay for t in texts if t.right is kind and t.pay is not None] for kind in (True, False))
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
-    """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
+    """(gain, low, high) of the share of right completions, between held-out evaluations, else thirds of training."""
     held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
-    known = held_out if len({t.step for t in held_out}) > 1 else train
-    steps = sorted({t.step for t in known})
-    third = 1 if known is held_out else max(1, len(steps) // 3)
-    shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
+    graded = held_out if len({t.step for t in held_out}) > 1 else train
+    steps = sorted({t.step for t in graded})
+    third = 1 if graded is held_out else max(1, len(steps) // 3)
+    shares = [[t.right for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
     return share_gain(*((sum(share) / len(share), len(share)) for share in shares))
@@ -1439,11 +1434,11 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
 
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
-HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # names of files and folders
-SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # how files of samples begin
-VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
-TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # the rest: rewards, and what they logged
-SAMPLE_NAMES = {  # of samples.jsonl: what others call it
+HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in names of files and folders
+SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # file names begin so
+VERL_KEYS = ("input", "output", "score", "step")  # in every line of a dump; further keys come from the reward function
+TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # further columns: rewards and their logs
+SAMPLE_NAMES = {  # name in samples.jsonl -> names elsewhere
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
     "score": ("score", "reward", "rewards", "total_reward", "return"),
@@ -1452,7 +1447,7 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 
 
 def json_object(text: str | bytes) -> dict | None:
-    """The object that a text is as JSON; None where it is none."""
+    """Parse a JSON object; None if the text is not one."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
@@ -1461,7 +1456,7 @@ def json_object(text: str | bytes) -> dict | None:
 
 
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
-    """The objects of a JSONL file, and the numbers of its lines that are none."""
+    """The objects in a JSONL file, and the numbers of the lines that are not objects."""
     rows, bad = [], []
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -1474,13 +1469,13 @@ def json_lines(path: Path) -> tuple[list[dict], list[int]]:
 
 
 def unfolded(row: dict) -> list[dict]:
-    """A row, or where its columns are lists, as ms-swift writes a step of samples, one for each of their cells."""
+    """Split a row whose values are all lists (ms-swift: one row a step) into one row per element; else [row]."""
     is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
     return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
 
 
 def columns_of(path: Path) -> set[str]:
-    """The column names of a table, from its first lines; empty if the file is no table."""
+    """The column names of a table, from its first 64 K characters; empty if the file is not a table."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -1494,26 +1489,26 @@ def columns_of(path: Path) -> set[str]:
 
 
 def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
-    """Whether a file has these columns; of ms-swift's completions.jsonl the log knows the scores."""
+    """Whether a file has the needed columns; completions.jsonl (ms-swift's) needs no score, as the log has it."""
     columns = columns_of(path)
     return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
 
 
 def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
-    """The rows of samples.jsonl beside a log, or of the only file named so in a folder that is this run's alone."""
+    """The rows of samples.jsonl beside a log, or, if the folder is this run's `alone`, of its only file of samples."""
     own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
-    found = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
-    if tables and not found:
+    files = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
-    if len(found) > 1:
-        names = ", ".join(other.name for other in found[:4])
+    if len(files) > 1:
+        names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
-    return rows_of_samples(found[0], run) if len(found) == 1 else []
+    return rows_of_samples(files[0], run) if len(files) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
-    """A line of verl's dump under the names of samples.jsonl."""
+    """Convert a line of verl's dump to a row of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
     rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
     sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
@@ -1523,7 +1518,7 @@ def verl_row(row: dict, kind: str) -> dict:
 
 
 def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
+    """The rows of verl's dumps STEP.jsonl, in the folders that the settings name or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
     places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
     others = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -1541,16 +1536,16 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
 
 
 def turns_of(completion) -> tuple[str, list]:
-    """The text that the model wrote, and the messages where there are several; a plain text has none."""
+    """(text, messages): what the assistant wrote, and all messages if there are several or one calls a tool."""
     if not isinstance(completion, list):
         return completion, []
-    said = [m.get("content") for m in completion if isinstance(m, dict) and m.get("role", "assistant") == "assistant"]
-    text = "\n".join(content if isinstance(content, str) else json.dumps(content) for content in said if content)
+    texts = [m.get("content") for m in completion if isinstance(m, dict) and m.get("role", "assistant") == "assistant"]
+    text = "\n".join(content if isinstance(content, str) else json.dumps(content) for content in texts if content)
     return text, completion if len(completion) > 1 or any(m.get("tool_calls") for m in completion) else []
 
 
 def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
-    """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
+    """Convert a row of TRL's table to a row of samples.jsonl; without reward weights its score is None."""
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
     rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
@@ -1565,7 +1560,7 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
 
 
 def reward_weights(run: LoggedRun) -> dict[str, float] | None:
-    """The settings' weights of TRL's rewards, else 1 each; None where the log's means do not sum to its score so."""
+    """TRL's reward weights, by the settings or else 1 each; None if the weighted means do not give the logged score."""
     means = {m[1]: key for key in run.columns if (m := re.fullmatch(r"rewards/(.+)/mean", key))}
     given, totals = run.config.get("reward_weights"), run.columns.get("reward", {})
     weights = given if isinstance(given, list) and len(given) == len(means) else [1.0] * len(means)
@@ -1578,7 +1573,7 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
-    """The rows that TRL's log_completions leaves in the folder completions/."""
+    """The rows that TRL writes to the folder completions/ with log_completions."""
     rows, bad, weights = [], [], reward_weights(run)
     for path in sorted((folder / "completions").glob("completions_*.parquet")):
         try:
@@ -1595,9 +1590,9 @@ def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
 
 
 def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
+    """The rows of a JSONL, JSON, CSV or parquet file, as rows of samples.jsonl.
 
-    Raises UserError if some are missing; given a run, beside which it lies, that is remarked.
+    A file that cannot be read raises UserError; with `run`, it adds a remark and gives no rows.
     """
     rows, problem = [], "which has no rows"
     try:
@@ -1627,25 +1622,25 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
 
 
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
-    """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    """Convert a row of verl's, TRL's or others' samples to a row of samples.jsonl, as far as its names are known."""
     if {*VERL_KEYS} <= row.keys():
         return verl_row(row, "train")
     is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
         return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
-    known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
-    taken = {name: row[key] for name, key in known.items() if key is not None}
+    sources = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    taken = {name: row[key] for name, key in sources.items() if key is not None}
     if isinstance(taken.get("score"), dict):
         taken["rewards"] = taken.pop("score")
-    return {k: v for k, v in row.items() if k not in known.values()} | taken
+    return {k: v for k, v in row.items() if k not in sources.values()} | taken
 
 
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
-# what --columns calls a figure, and its common name
+# name of a figure in --columns -> its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
@@ -1653,25 +1648,25 @@ PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
 SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
-SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's figures, which are YAML
-OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # what is no part of a figure's name
-ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
-BAND = re.compile("__M(IN|AX)$")  # columns of wandb beside each of its own
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
+OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # prefixes and suffix to drop
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
+BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
+MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 def short_name(name: str) -> str:
-    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
+    """A column's name without wandb's run prefix ("run - train/reward"); every name of the step becomes "step"."""
     name = name.strip().rpartition(" - ")[2]
     return "step" if name.lower() in STEP_NAMES else name
 
 
 def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
+    """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # a console's Reward
+    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # consoles capitalise: Reward
         return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
@@ -1680,15 +1675,16 @@ def common_name(key: str, dialect: str) -> str | None:
 
 
 def is_rounded(key: str, value) -> bool:
-    """Whether a small figure was rounded to 0.000, as earlier verl prints it, so that its value is unknown."""
+    """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
     small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
     return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
 
 
 class Table:
-    """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
+    """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
 
-    Of a figure with more than 2 x MOST_STEPS steps every second one after the first is dropped, so memory stays flat.
+    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
+    is dropped.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -1696,10 +1692,10 @@ class Table:
         self.rows = self.nested = self.step = self.before = 0
         step_name = columns.get("step", "step")
         self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
-        self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
+        self.trains = {short_name(column): True for column in columns.values()}  # name -> whether it is not held out
 
     def add(self, row: dict) -> None:
-        """Take in a row; one without a step is the next one if it is of training."""
+        """Add a row. A training row without a step counts as the next step."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
         if any(isinstance(value, dict) for value in row.values()):
@@ -1724,7 +1720,7 @@ class Table:
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def step_of(self, row: dict) -> int:
-        """The step that a row names, or that of its place."""
+        """The step that a row names; else the next step for a training row, the current one for an evaluation row."""
         for name in self.step_names:
             value = row.get(name)
             value = value.partition("/")[0] if isinstance(value, str) else value  # ms-swift's "5/150"
@@ -1736,19 +1732,19 @@ class Table:
 
 
 class Reader:
-    """Takes the lines of a log and keeps what each dialect has in them."""
+    """Collects the metrics, settings and errors of a log line by line, each kind of line in a `Table` of its own."""
 
     def __init__(self, columns: dict[str, str]):
         self.json, self.console, self.plain = (Table(columns) for _ in range(3))
-        self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
-        self.printed, self.config = [], {}  # verl's settings, over many lines
-        self.last = {}  # printed dict
+        self.number = self.lines = 0  # lines read: all, and those that are not empty
+        self.bad = self.first_bad = 0  # how many are not JSON, and the number of the first
+        self.printed, self.config = [], {}  # lines of verl's printed settings; the settings once they are complete
+        self.last = {}  # the last printed dict
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
-        self.heading, self.sections = {}, []  # the step that a line of text named last; (indent, name) of YAML above
+        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
-        """Take in a line."""
         self.number += 1
         if not line.strip():
             return
@@ -1775,14 +1771,14 @@ class Reader:
                 self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
                 self.sections += [] if section[3] else [section.groups()]
                 line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first of a name
+            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first value wins
             *_, last = [None, *HEADING.findall(line)]
             self.heading = {"step": last} if last else self.heading if len(pairs) < 2 or boxed else {}
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.heading | pairs)
 
     def take_dict(self, text: str) -> None:
-        """Take in a flat dict that transformers' Trainer prints, {'loss': …}; each rank may print the same."""
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}."""
         row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
@@ -1792,14 +1788,14 @@ class Reader:
             self.last = row
 
     def take_config(self, line: str) -> None:
-        """Keep a line of the settings that verl prints, and read them once they are whole."""
+        """Collect verl's printed settings line by line; parse them once they are complete."""
         begun = self.printed or "{'actor_rollout_ref': " in line
         if begun and not self.config and len(self.printed) < MOST_STEPS:
             self.printed.append(line)
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run in the kind of line that says most; `whole`: the last line is complete."""
+        """The run from JSON rows if these are half of the lines, else from text; `whole`: the last line is complete."""
         text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
@@ -1825,7 +1821,7 @@ class Reader:
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" for other text."""
+    """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -1834,7 +1830,7 @@ def csv_separator(head: str) -> str:
 
 
 def opened(path: Path) -> io.TextIOBase:
-    """The text of a log, with a progress bar's "\\r" as a line end; for a notebook, what its cells printed."""
+    """A log as a text stream; for a notebook, the output of its cells. A progress bar's "\\r" ends a line."""
     if path.suffix != ".ipynb":
         with path.open("rb") as file:  # PowerShell redirects as UTF-16
             encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -1843,15 +1839,15 @@ def opened(path: Path) -> io.TextIOBase:
         outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
         pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
     except (ValueError, KeyError, AttributeError):
-        raise UserError(f"got {path}, which is no whole notebook; expected cells with outputs") from None
-    # transformers shows its steps as a table of HTML; the longest is that of the training
+        raise UserError(f"got {path}, which is not a complete notebook; expected cells with outputs") from None
+    # transformers shows its steps as an HTML table; the longest one belongs to the training
     rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
     table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]
     return io.StringIO("\n".join(filter(None, table)) or "".join("".join(one.get("text", ())) for one in outputs))
 
 
 def head_of(path: Path) -> str:
-    """The start of a log; a binary or empty file is refused."""
+    """The first 64 K characters of a log; UserError if the file is empty, binary or unreadable."""
     try:
         with opened(path) as file:
             text = file.read(1 << 16)
@@ -1864,7 +1860,7 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
+    """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
         return read_state(path, table, columns)
@@ -1887,7 +1883,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json or its dumped log_history, whole or torn: the entries are flat objects."""
+    """Read a trainer_state.json or a dumped log_history; entries are flat objects, so a torn file can be read too."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
@@ -1904,7 +1900,7 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 
 
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
-    """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
+    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
     dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
@@ -1919,7 +1915,7 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
 
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run with a table's figures under common names; those of --columns come before the log's own names."""
+    """A run with a table's metrics under common names. Names given by --columns take precedence."""
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
@@ -1934,7 +1930,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         )
     names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-    sources: list[dict[int, float]] = []  # verl's held-out figures of each data source
+    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
         name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
         if not name or not points or (key not in names and name in names.values()):
@@ -1942,23 +1938,23 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         run.names.setdefault(name, key)
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
-        run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+        run.series[name] = points | run.series.get(name, {})  # the first name of a metric wins
     low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
     spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
     if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
         run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
         run.series["zero_std"] = dict.fromkeys(spread, 1.0)
-    if sources:  # their mean
-        values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
-        run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
+    if sources:
+        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
     return run
 
 
 def drop_padded(run: LoggedRun) -> None:
-    """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
+    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
-    if not limit and longest:  # a length that half the steps reach and none exceeds is taken for the limit
+    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
         top = max(longest.values())
         limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
     for step, value in longest.items():
@@ -1970,12 +1966,12 @@ def drop_padded(run: LoggedRun) -> None:
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
-# series that training of any kind has, without one that only RL has
+# series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The log inside a run's folder."""
+    """The only log in a run's folder; UserError if there is none or several."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
@@ -1995,26 +1991,26 @@ def log_of_folder(folder: Path) -> Path:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file is a log of RL, not data or samples beside one."""
+    """Whether a file is an RL log, not data or samples."""
     with contextlib.suppress(UserError):
         return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
     return False
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has figures that only RL has."""
+    """Whether a log has metrics that only RL has, or values that are not finite."""
     return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
 
 
 def starts_of(path: Path) -> list[Path]:
-    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
+    """The logs of all starts of a resumed verl run (metrics.jsonl, metrics.2.jsonl, …), without empty ones."""
     later = [other for other in path.parent.glob("metrics.*.jsonl") if other.suffixes[0][1:].isdecimal()]
     later = sorted(later, key=lambda other: int(other.suffixes[0][1:])) if path.name == "metrics.jsonl" else []
     return [start for start in (path, *later) if start.stat().st_size] or [path]
 
 
 def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
-    """A JSON object in a run's folder; {} where there is none, with a remark where it cannot be read."""
+    """The object in a JSON file of a run's folder; {} if there is no file, or it is unreadable, which adds a remark."""
     try:
         return dict(json.loads((folder / name).read_text(encoding="utf-8", errors="replace")))
     except (OSError, ValueError, TypeError, RecursionError):
@@ -2024,9 +2020,9 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
 
 
 def add_own_settings(run: LoggedRun, path: Path) -> None:
-    """Give a run the settings that its trainer wrote beside its log."""
+    """Add the settings that the run's trainer wrote beside its log."""
     console = path.with_name("verl.log")
-    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py's, beside verl's file log
+    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py writes it beside verl's log
         reader = Reader({})
         for line in console.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             reader.take_config(line)
@@ -2036,8 +2032,8 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
     run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
     if run.config:
-        trainer, known = our_settings(run.config, is_page)
-        run.trainer, run.settings = trainer or run.trainer, run.settings | known
+        trainer, common = our_settings(run.config, is_page)
+        run.trainer, run.settings = trainer or run.trainer, run.settings | common
 
 
 def load_run(
@@ -2049,9 +2045,10 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples; `settings`, `samples`, … name other files.
+    """Load a run from its log or folder, with its settings and samples.
 
-    Raises UserError if it is no log of RL, or a named file is not of its kind.
+    `settings`, `samples`, `data` and `reward` (FILE.py:function) name files that replace those beside the log.
+    UserError if the log is not one of RL, or if a named file is missing or has other contents.
     """
     path, later = Path(source), []
     if path.is_dir():
@@ -2066,10 +2063,11 @@ def load_run(
         run.settings["group_size"] = group_size
     if run.trainer == "verl":
         drop_padded(run)
-    known, scores = ", ".join(run.columns), [name for name in run.columns if re.search("(?i)reward|return|score", name)]
+    names = ", ".join(run.columns)
+    scores = [name for name in run.columns if re.search("(?i)reward|return|score", name)]
     need(
         has_rl(run),
-        f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
+        f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
         f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
@@ -2092,7 +2090,7 @@ def load_run(
 
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
-    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
+    """Fill `texts` and `golds` from the samples and data files: those named, else JSONL files beside the log."""
     rows = data_rows(data, folder) if data else data_rows(run.settings.get("data"), folder, run)
     others = data_rows(run.settings.get("eval_data"), folder, run)
     if run.samples and not rows:
@@ -2106,20 +2104,20 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
 
 
 def file_near(name: str, folder: Path) -> Path | None:
-    """A file that settings name: where they say, or in the run's folder or the one above it."""
+    """The file that settings name, at that path or in the run's folder or its parent; None if there is none."""
     paths = [Path(name), folder / name, folder / Path(name).name, folder.parent / Path(name).name] if name else []
     return next((path for path in paths if path.is_file()), None)
 
 
 def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
-    """(prompt, row) of a data file; given a run, a file that cannot be read is remarked and has none."""
+    """(prompt, row) pairs of a data file; with `run`, an unreadable file adds a remark and yields none."""
     path = file_near(str(data or ""), folder)
     rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
-    """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
+    """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
@@ -2127,10 +2125,10 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
 
 
 def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
-    """Give a run the code of its reward for correctness: of a file that settings name, or of a script beside its log.
+    """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
 
-    In the folder above, other runs may have theirs: there only names that settings have count. Where no name is known,
-    it is the only function in the run's own folder that takes completions.
+    In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
+    name is known, the source is that of the only function in the run's own folder that takes completions.
     """
     rewards = named_rewards(spec, run)
     files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
@@ -2147,7 +2145,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
 
 
 def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """A file's text, and its functions of these names; for [""] those that take completions and serve no other one."""
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -2155,24 +2153,24 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    takes = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
-    used = {name.id for node in takes for name in ast.walk(node) if isinstance(name, ast.Name) and name.id != node.name}
-    return text, [node.name for node in takes if node.name not in used]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return text, [node.name for node in scorers if node.name not in used]
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The code of a file's reward for correctness and what it uses; "" where there is none."""
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
     text, chosen = functions_of(path, names)
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
 
 
 # --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
 
-CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
-# signs of a run that learns nothing, and of one that loses what it had
+CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is reported only beside another
+# signs of a run that learns nothing (STILL), and of one that loses what it has learned (LOST)
 STILL = "flat_score constant_scores equal_groups held_out_flat"
 LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated"
-# causes that follow if nothing can be learned, and if something else is learned
+# consequences if nothing can be learned (FLAT), and if something wrong is learned (FALSE)
 FLAT = (
     f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
     "part_bought"
@@ -2184,7 +2182,7 @@ TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for a cause, and how strongly; `since` is the step from which the run is broken."""
+    """Facts that support a cause, and how strongly; `since` is the step from which on the run is broken."""
 
     strength: float
     facts: list[Fact] = field(default_factory=list)
@@ -2193,7 +2191,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
+    """A root cause. `explains` names the signs and other causes that follow from it."""
 
     name: str
     says: str
@@ -2202,22 +2200,22 @@ class Cause:
     change: str
     source: str
     decide_with: str = ""
-    breaks: bool = False  # a run with it is broken, not only without a gain
+    breaks: bool = False  # it breaks a run, rather than only preventing a gain
 
     def evidence(self, run: LoggedRun) -> Evidence | None:
-        """What --rescore saw of it, or else what its test sees."""
+        """The evidence from --rescore if there is any, else that of its test."""
         if self.name in run.trials:
             return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
         return self.test(run)
 
 
 def cause(**more) -> Callable:
-    """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""
+    """Decorator: make a Cause from its test, whose name and docstring become the cause's name and description."""
     return lambda test: Cause(test.__name__, (test.__doc__[0].lower() + test.__doc__[1:]).rstrip("."), test, **more)
 
 
 def shown(texts, text: str) -> Fact:
-    """A fact about samples, of which the first three are named."""
+    """A fact about samples; it names the first three."""
     return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))
 
 
@@ -2230,7 +2228,7 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
-LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
+LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # smaller distances, in nats, are ignored
 
 
 @cause(
@@ -2242,10 +2240,10 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 def overflow(run: LoggedRun) -> Evidence | None:
     """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
     bad = [entry for entry in run.bad if any(common_name(entry[0], dialect) in WATCHED for dialect in NAMES)]
-    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # fp16's loss scale settles that way
+    if run.dialect == "trl" and len(bad) <= max(5, 0.05 * len(run.steps())):  # as fp16's loss scale settles
         bad = bad if any(common_name(key, "trl") != "grad_norm" for key, *_ in bad) else []
     skipped = [step for step, value in run.points("skipped") if value]
-    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
+    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01
     if bad:
         metric, step, value = bad[0]
         text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
@@ -2257,7 +2255,7 @@ def overflow(run: LoggedRun) -> Evidence | None:
 
 
 def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
-    """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
+    """Facts on series that jump at a step, by more than `least` times their noise, back towards the run's start."""
     facts = []
     for name, points in series.items():
         place = bisect.bisect_left(points, (step, -math.inf))
@@ -2282,15 +2280,15 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
     rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
-    trios = zip(rates, rates[1:], rates[2:], strict=False)  # the rate rises again after it has fallen
+    trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or (step in anew and not run.learns())):  # a restarted schedule is itself a jump
-            said = Fact(f"the log shows a restart at step {step}", "step", step)
-            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
-        # without a restart two figures go back to the run's start in one step
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
+            restart = Fact(f"the log shows a restart at step {step}", "step", step)
+            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
+        # without a known restart, entropy and another series must jump back at once
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
             return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
@@ -2309,13 +2307,13 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    gap = 0.01 if run.settings.get("exact") else 2.0  # exact (fp32, our sampler): only rounding; else tokens may differ
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
     sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
-    # single tokens differ much in bf16: where the mean is known, it decides
+    # single tokens differ much in bf16, so the mean decides if it is logged
     for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
         points, values = run.points(name), run.values(name) or [low]
-        # where it begins within the limits, weights go stale
+        # if it begins within the limits, `stale_weights` is the cause
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
             first = next(step for step, value in points if not low <= value <= high)
             text = f"{words.format(statistics.median(values))}; median of all steps"
@@ -2325,7 +2323,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
         points = [(step, value) for step, value in run.points(name) if updates.get(step, constant) == 1]
         usual = points and statistics.median(value for _, value in points) > least
         high = [point for point in points if point[1] > (least if usual else clear)]
-        if usual or len(high) >= 3:  # a little at single steps is bf16's rounding
+        if usual or len(high) >= 3:  # single steps may be bf16's rounding
             step, value = high[0]
             text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
             return Evidence(sure, [run.fact(name, text, step)], since=step)
@@ -2345,7 +2343,7 @@ def stale_weights(run: LoggedRun) -> Evidence | None:
         if len(values) < 4:
             continue
         middle, first, (early, late) = statistics.median(values[2:]), values[0], ends(values)
-        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
+        synced = 0 < first < 0.01 * least and middle > least  # with one engine the first step agrees up to rounding
         if synced or (trend(values) > 0 and late > max(least, 5 * early) and run.trend("score") <= 0):
             step = next(step for step, value in run.points(name) if abs(value) > least)
             text = f"{run.name(name)} grew from {first:.2g} to {max(middle, late):.2g} nats a token"
@@ -2361,7 +2359,7 @@ def stale_weights(run: LoggedRun) -> Evidence | None:
 def conversation_fails(run: LoggedRun) -> Evidence | None:
     """The model does not use its tools: it calls none, or most calls end in an error."""
     calls, failures, late = run.values("tool_calls"), run.values("tool_failures"), run.ends("tool_failures")[1]
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    # no time spent in tools or replies means that the environment has no reply, so it must have tools
     tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
     if len(calls) >= 3 and not any(calls) and tools:
         return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
@@ -2383,7 +2381,7 @@ def memory_grows(run: LoggedRun) -> Evidence | None:
         size = len(values) // 6
         middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
         gains = [after - before for before, after in itertools.pairwise(middles)]
-        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        # growth like a logarithm's settles: it has 0.37 of the total between the first two stretches
         if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
             text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
             return Evidence(CERTAIN, [run.fact(name, text)])
@@ -2395,13 +2393,13 @@ MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, 
 
 # ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
 
-SAME_LOG = LIKELY + 0.15  # of two causes that leave the same log: copies, and prompts always or never solved
-# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+SAME_LOG = LIKELY + 0.15  # for causes that a log cannot tell apart: copies, or prompts always or never solved
+# limits below which sampling is nearly greedy (min_p: above 0.5); a top_k of 0 or less is off
 LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
 def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
-    """Share that passes in the first steps, and its 95 % interval, of a part whose means lie between 0 and 1."""
+    """(pass rate in the first steps, low, high) with its 95 % interval; None unless the reward is from 0 to 1."""
     means = run.answer_part()[1]
     if not means or min(means) < 0 or max(means) > 1:
         return None
@@ -2411,7 +2409,7 @@ def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] 
 
 
 def paid_though_cut(mean: float, cut: float) -> bool:
-    """Whether the mean score and the share cut add up to so much that many cut completions must have been paid."""
+    """Whether mean score and truncated share add up to so much that many truncated completions must have been paid."""
     return mean + cut - 1 > 0.5 * min(mean, cut)
 
 
@@ -2421,14 +2419,14 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
 
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
-    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
+    """A text if groups score alike from the start far more often than their middling pass rate explains; else ""."""
     rate = pass_rate(run, len(alike)) if len(alike) >= 3 else None
     if not rate or not 0.1 < rate[0] < 0.9:
         return ""
     share, count = sum(alike) / len(alike), run.batch(len(alike)) // int(run.number("group_size") or 8)
     expected = forecast(rate[0], int(run.number("group_size") or 8))
     text = f"{share:.0%} of the groups score all alike at pass rate {rate[0]:.2g}, where chance gives {expected:.0%}"
-    # prompts differ in their pass rates, so some are alike more often than at the mean's
+    # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
@@ -2442,9 +2440,9 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 )
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
-    facts, same = [], []
+    facts, copies_fact = [], []
     if run.learns() and min(run.early("zero_std"), default=0.0) < 0.5:
-        return None  # scores differ within groups, and it learns
+        return None
     for name, least in LEAST.items():
         value = run.settings.get(name)
         off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
@@ -2454,21 +2452,21 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
     alike = [group for group in groups if {t.completion for t in group} == {group[0].completion} != {""}]
-    if alike:  # empty ones show a model that ends at once
+    if alike:  # empty completions do not count: the model ends at once
         text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
-        same = [shown(alike[0], text)]
+        copies_fact = [shown(alike[0], text)]
     if facts:
-        return Evidence(CERTAIN + 0.05, facts + same)
+        return Evidence(CERTAIN + 0.05, facts + copies_fact)
     if (run.number("temperature") or 0) >= 0.5:
         return None
     rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
-    able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
+    able = rate is not None and rate[1] > 0.8  # a model that is mostly right has a low entropy anyway
     if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
         text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
-        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
-    if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY + 0.2, same)
-    # TRL's spread is one within groups; verl has none
+        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *copies_fact])
+    if copies_fact and len(alike) == len(groups) and groups[0][0].step <= EARLY:
+        return Evidence(LIKELY + 0.2, copies_fact)
+    # TRL's score_std is within groups; verl logs none
     spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
     binary = all(
         abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
@@ -2516,18 +2514,18 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
     if not cut or cut[0] < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
         return None
     share = sum(cut) / len(cut)
-    stays = min(share, sum(more) / len(more))  # small batches tell it only together
+    stays = min(share, sum(more) / len(more))  # small batches need more steps to be sure
     sure = wilson_interval(share * run.batch(len(cut)), run.batch(len(cut)))[0] >= 0.2
     if not sure and (stays < 0.2 or wilson_interval(stays * run.batch(len(more)), run.batch(len(more)))[0] < 0.15):
         return None
     ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
     if ended and whole:
         paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
-        unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
-    else:  # some are cut and paid
+        unharmed = paid >= 0.7 * usual > 0  # truncation costs no score, so the limit is not at fault
+    else:
         pairs = [(scores[0], cut[0]), (run.ends("score")[1], run.ends(name)[1])] if scores and not ended else []
         unharmed = any(paid_though_cut(*pair) for pair in pairs)
-    never = len(more) >= 10 and min(run.values(name)) > 0.98  # else being cut and paid is no harm
+    never = len(more) >= 10 and min(run.values(name)) > 0.98  # no completion ever ends
     mends = run.trend(name) < 0 < run.trend("score")
     if mends or (unharmed and not never) or (share < 0.5 and run.learns()) or (name == "limit" and run.is_solved()):
         return None
@@ -2606,7 +2604,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 
 def partial_credit(run: LoggedRun) -> Fact | None:
-    """The score rose to a partial credit that groups then share, and no held-out completion gets full marks."""
+    """A fact if the score rose to a partial credit that whole groups share, without full marks on held-out prompts."""
     scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
     if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
         return None
@@ -2646,7 +2644,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # copies of copies would not differ
+    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # identical completions never differ
     return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
 
 
@@ -2660,12 +2658,12 @@ OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|lab
 
 
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
-    """Completions that hold their gold answer and are not paid for it, where they are most of those that hold it.
+    """Completions that contain their gold answer but are not paid, if most of those that contain it are not.
 
-    [] where about as many hold the gold of another row, or where a quarter of those with their gold is paid.
+    [] if about as many contain another row's gold answer, or if a quarter of those with their gold answer is paid.
     """
     known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
-    lowest = min((t.pay for t in known), default=0.0)
+    lowest = min((t.pay for t in known), default=0.0)  # the pay of a wrong answer
     if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
         return []  # all are paid
     holders = [t for t in known if t.has_gold()]
@@ -2678,12 +2676,12 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
 
 
 def marks_with_gold(texts: list[Text]) -> set[str]:
-    """Marks in which completions hold their gold answer."""
+    """Answer marks in which completions have their gold answer."""
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
 def never_paid(run: LoggedRun) -> list[Fact]:
-    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
+    """Facts if the log alone shows that no answer was ever paid; usually the answer's format or gold is misread."""
     name, means = run.answer_part()
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
@@ -2710,16 +2708,16 @@ def answer_form(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
     if used & reads:
-        return None  # it stands where the reward looks: the comparison is at fault
+        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
     where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
     text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
     return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
-    """Completions state the gold of the row some places on in the data, the same number of places each time."""
+    """A fact if completions state the gold answers of rows at a constant offset in the data."""
     places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
-    reach = min(60, (len(golds) - 1) // 2)  # no place is counted from both ends
+    reach = min(60, (len(golds) - 1) // 2)  # largest offset; no row is reached in both directions
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train if len(golds) >= 20 else ():
         place = places[t.prompt]
@@ -2732,7 +2730,7 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
 
 
 def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """Held-out completions are paid from the start, training ones hardly, by the same reward."""
+    """A fact if at the start the same reward pays held-out completions far more often than training ones."""
     name, means = run.answer_part()
     held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
     if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
@@ -2765,13 +2763,13 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if not unpaid:
         unlike, never = unlike_held_out(run), never_paid(run)
         return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
-    seen = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * seen}"
-    return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
+    in_mark = bool(marks_with_gold(unpaid) & reads)
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
+    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
 def placeholder(source: str) -> str:
-    """Why a reward's source may pay always the same: it never reads completions, or an exception becomes a score."""
+    """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
@@ -2779,7 +2777,7 @@ def placeholder(source: str) -> str:
     for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
         inside = list(ast.walk(function))
-        # len(completions), and `for _ in completions`, do not look at any
+        # len(completions) and `for _ in completions` do not read their text
         calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
         loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
         unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
@@ -2805,7 +2803,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
-    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    # in few steps, zeros may be wrong answers; TRL's score_std of 0 does not exclude differences between prompts
     few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
     solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
@@ -2820,8 +2818,8 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     if right and wrong and not part:
         examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
         facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
-    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # what wrong and right answers get
-    # neither "always wrong" nor, where wrong ones are among them, "always right"
+    zero, full = min(abs(level), abs(level + 1)) <= 1e-9, abs(level - 1) <= 1e-9  # usual scores of wrong, right answers
+    # it cannot be that all answers were wrong, or all right
     if not zero and (not full or (wrong and not part)):
         return Evidence(CERTAIN + 0.05, facts)
     if zero and wrong and not right:  # all wrong
@@ -2830,9 +2828,9 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
-    """Difference of the mean scores of right and wrong completions, its standard error, and both in words."""
+    """(difference of the mean scores of right and wrong completions, its standard error, text)."""
     means = statistics.fmean(right), statistics.fmean(wrong)
-    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # no class is taken for free of scatter
+    least = max(statistics.pvariance([*right, *wrong]) * 0.25, 1e-18)  # assume some scatter in each class
     errors = [max(statistics.variance(x) if len(x) > 1 else 0.0, least) / len(x) for x in (right, wrong)]
     text = f"{len(right)} right completions score {means[0]:.3g}, {len(wrong)} wrong ones {means[1]:.3g}"
     return means[0] - means[1], math.sqrt(sum(errors)), text
@@ -2857,7 +2855,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
         return None
     difference, error, text = separation(right, wrong)
     examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # every wrong one is paid more than any right
     inverted = apart or difference < -4 * error
     return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
@@ -2920,27 +2918,27 @@ REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, n
 # ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
 
 LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
-FAR = 1.0  # nats a token from the reference where a score was lost on the way
-SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
-HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+FAR = 1.0  # KL to the reference, nats per token, beyond which a lost score is blamed on the updates
+SLOW = 20  # steps in which a usual learning rate moves the policy by more than 1e-4 nats per token
+HEAVY = 0.3  # KL weight, for scores of about 1, that is suspicious; 0 to 0.1 is usual
+CRITIC_STEPS = 5  # first steps, always counted as the critic's warm-up, as its value head starts at 0
 
 
 def large_steps(run: LoggedRun) -> list[Fact]:
-    """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
+    """Facts on updates: too large in three steps and a tenth of the run, far too large in one, or a lasting KL jump."""
     facts, kl, highest = [], run.points("kl"), -math.inf
     for name, limit, words in LARGE:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
         if name == "clip_frac" and 0 < max(map(abs, run.values("kl_step")), default=0.0) < 0.01:
-            continue  # a narrow clip, as GSPO's
+            continue  # the clip range is narrow, as GSPO's
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
             facts.append(run.fact(name, text, high[0]))
     for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
         highest = max(highest, before)
-        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
+        stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else it is noise
         if stays and after - before > 0.5 and after > 2 * highest:
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, run.fact("kl", text, step)]
@@ -2948,7 +2946,7 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 
 
 def lost_at_once(run: LoggedRun) -> bool:
-    """Whether the first updates took all: what so many completions would not score by chance, or held out."""
+    """Whether the first updates destroyed nearly all of the score, in training beyond chance or also held out."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
@@ -2965,7 +2963,7 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     """Updates are too large: the policy leaves the region that its samples cover."""
     facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
     if run.learns() and not lost and not at_once:
-        return None  # large, and it learns
+        return None
     if facts and run.values("lr"):
         facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
@@ -2981,15 +2979,15 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
 
 
 def is_warming_up(run: LoggedRun) -> bool:
-    """Whether the learning rate rises to the log's end, so that the policy is not meant to move yet."""
+    """Whether the learning rate still rises at the log's end, so that the policy need not move yet."""
     return all(after > before for before, after in itertools.pairwise(run.values("lr") or [1, 0]))
 
 
 def rate_fact(run: LoggedRun) -> Fact | None:
-    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
+    """A fact if the rate is 0 or far too low, the warm-up as long as the run, or gradients are clipped to nothing."""
     rates, steps, warmup = run.values("lr"), run.number("steps") or 0, run.number("warmup") or 0
-    seen, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
-    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else seen)
+    highest_logged, clip = max(rates, default=math.inf), run.number("grad_clip") or 1
+    highest = min(run.number("lr") or math.inf, math.inf if is_warming_up(run) else highest_logged)
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     off = [step for step, rate in run.points("lr") if rate == 0]
     if len(rates) >= 2 and len(off) >= min(len(rates), len(rates) // 2 + 2):
@@ -3006,23 +3004,23 @@ def rate_fact(run: LoggedRun) -> Fact | None:
 
 
 def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
-    """Figures that show that the policy is where it began, though scores differ."""
+    """Facts on metrics which show that the policy has not moved although scores differ."""
     start = math.inf if is_warming_up(run) else critic + max(run.number("warmup") or 0, 0)
     kl, entropy = ([value for step, value in run.points(name) if step > start] for name in ("kl", "entropy"))
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
-    # if several steps are logged as one, the norm is the last one's, so most groups must differ
+    # a log entry over several steps has the last one's norm, so most of its groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > critic and step in differ]
     first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
-    seen = (
+    checks = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    facts = [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in checks if holds]
     if {fact.figure for fact in facts} == {run.name("entropy")} and max(entropy) - min(entropy) > 1e-5 * abs(first):
-        return []  # it varies, and its ends are alike by chance
+        return []  # the entropy varies; its ends are alike by chance
     return facts
 
 
@@ -3036,7 +3034,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
     rises = any(trend(values) > 0 for values in (run.values("score"), *run.parts().values()))
     if max(run.steps(), default=0) <= critic or run.is_constant() or rises:
-        return None  # in its warm-up only the critic is trained
+        return None  # or only the critic was trained yet
     rate, still = rate_fact(run), still_figures(run, critic)
     same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
     if same:
@@ -3096,14 +3094,14 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
-    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
+    # near 0 is no fault in a run that learns: a short run ends before its critic is useful
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    sure = middle + 2 * error < 0  # about 0 it is also where no critic could explain a reward, as one that is noise
+    sure = middle + 2 * error < 0  # near 0, the reward may be noise that no critic could predict
     return Evidence(CERTAIN if sure else LIKELY + 0.2, [run.fact("explained_variance", text, steps[-1])])
 
 
@@ -3114,18 +3112,18 @@ UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_usele
 
 
 def falls(values: list[float]) -> bool:
-    """Whether a series falls, or loses in its second half most of what it had gained."""
+    """Whether a series falls, or loses most of its gain in the second half."""
     half = values[len(values) // 2 :]
     return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
 
 
 def ends_text(name: str, values: list[float]) -> str:
-    """Where a part began and ended."""
+    """A text with a series' first and last medians."""
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands, but is no constant."""
+    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
     name, part = run.answer_part()
     if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -3135,7 +3133,7 @@ def rising_parts(run: LoggedRun) -> list[str]:
 
 
 def paid_feature(run: LoggedRun) -> Fact | None:
-    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
+    """A fact on a feature that correlates with the score and moved to where it pays, with the best paid completions."""
     scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
@@ -3153,10 +3151,10 @@ def paid_feature(run: LoggedRun) -> Fact | None:
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
-    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
+    """A fact if truncated completions are paid: their share is at least mean score + truncated share - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    held_out = run.values(f"held_out_part:{name}")  # what is bought is paid on held-out prompts too
+    held_out = run.values(f"held_out_part:{name}")  # a bought part pays on held-out prompts too
     if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
         return None
     (first, last), mean = ends(cut), ends(means)[1]
@@ -3182,11 +3180,11 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     first, last = run.ends("length")
-    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # the form alone is left
+    hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
-    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+    if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy is another figure than the score
+    judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
@@ -3204,7 +3202,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
     sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
-    # the answers got no better, and no worse; while the other part still rises they may follow it
+    # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
     if not facts or not (sure or stalled or beside):
@@ -3214,7 +3212,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
-    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    """Evidence that a later turn's rewards vanish in the second half of logged conversations."""
     rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
     steps = sorted({step for step, _ in rows})
     for turn in range(1, 4) if len(steps) > 1 else ():
@@ -3229,9 +3227,9 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
 
 
 def is_penalty(run: LoggedRun, name: str) -> bool:
-    """Whether a part named as a penalty is one: at the start, the score lies no higher than the sum of the other parts.
+    """Whether a part is a penalty: its name says so, and at first the score is no higher than the other parts' sum.
 
-    Some rewards log the size of a penalty, which is good to see fall.
+    Some rewards log the size of a penalty, whose fall is good.
     """
     others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
     paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
@@ -3274,16 +3272,16 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
     if not gain or len(part) < 6 or min(part) < 0 or max(part) > 1 or paid_though_wrong:
         return None
-    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # a rise by chance, unless the other surely fell
+    if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # no rise beyond chance, unless held-out surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
     start = statistics.fmean(part[:EARLY])
-    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
-    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
+    drawn = {(t.step, t.prompt) for t in train}  # a prompt's completions at one step are one draw
     distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
@@ -3291,18 +3289,18 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # one figure, in training and held out
+    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # training and held-out metrics are comparable
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
 def telling_words(prompts: list[str], others: list[str]) -> list[str]:
-    """Words and signs that the other prompts lack, and would have if all were of one task; numbers are 0."""
+    """Words and signs (numbers as 0) that the other prompts lack, although one common task would make them likely."""
     one, two = (
         [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in texts]
         for texts in (prompts, others)
     )
     counts = Counter(word for words in one for word in words if not any(word in other for other in two))
-    chance = {  # that none of the others has a word, by Laplace's rule of succession
+    chance = {  # probability that no other prompt has a word, by Laplace's rule of succession
         word: math.prod((len(one) - count + 1 + i) / (len(one) + 2 + i) for i in range(len(two)))
         for word, count in counts.items()
     }
@@ -3310,12 +3308,12 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
-    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    """A fact if a 0/1 score is well above 0 in training but near 0 held out, from start to end."""
     (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
     if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
         return None
     if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is another figure
+        return None  # not 0/1: the held-out share of full marks is not comparable
     if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
@@ -3324,7 +3322,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 @cause(
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
-    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out part.jsonl",
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
@@ -3362,15 +3360,15 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
-MANY = 50  # steps of a run that is not called too short
-SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
-MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
+MANY = 50  # a run with fewer steps may be called too short
+SIDE_CAUSES = ("critic_useless", "memory_grows")  # a run may learn despite these
+MOVES = (  # sign, series, limit of last / first stretch, least distance between them
     ("length_rose", "length", 1.5, 0.0),
     ("length_fell", "length", 0.5, 0.0),
     ("entropy_fell", "entropy", 0.2, 0.01),
     ("entropy_rose", "entropy", 2.0, 0.2),
 )
-LEVELS = (  # sign, series, what its last stretch lies above, words
+LEVELS = (  # sign, series, limit that its last stretch exceeds, text
     ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
     ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
     ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
@@ -3379,7 +3377,7 @@ LEVELS = (  # sign, series, what its last stretch lies above, words
 
 
 def signs(run: LoggedRun) -> dict[str, Fact]:
-    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
+    """Signs that metrics show, {name: fact}. They need a cause to explain them and carry no advice."""
     seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
     solved, gained = run.is_solved(), run.gained()
     if run.is_constant():
@@ -3398,7 +3396,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained and (held_out or series != "length")  # by the score alone, length may be what it pays
+        usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
@@ -3406,25 +3404,25 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
-    """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
-    found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
+    """At most two root causes, which no other cause explains; sorted by strength and by how many signs they explain."""
+    candidates = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
+    candidates = [(cause, evidence) for cause, evidence in candidates if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
         explained = sum(sign in seen for sign in pair[0].explains.split())
         return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
 
-    found.sort(key=weight, reverse=True)
-    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
+    candidates.sort(key=weight, reverse=True)
+    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(candidates)}
 
     def is_explained(cause: Cause, evidence: Evidence) -> bool:
-        """Whether another cause, of two that explain each other the stronger, explains this one."""
-        others = [other for other, stronger in found if stronger.strength >= evidence.strength - 0.3]
+        """Whether another cause explains this one; of two that explain each other, the stronger does."""
+        others = [other for other, stronger in candidates if stronger.strength >= evidence.strength - 0.3]
         others = [other for other in others if cause.name in other.explains.split()]
-        own = cause.explains.split()
-        return any(other.name not in own or places[other.name] < places[cause.name] for other in others)
+        effects = cause.explains.split()
+        return any(other.name not in effects or places[other.name] < places[cause.name] for other in others)
 
-    roots = [pair for pair in found if not is_explained(*pair)]
+    roots = [pair for pair in candidates if not is_explained(*pair)]
     if not roots or roots[0][1].strength < LIKELY:
         return []
     first = roots[0][1].strength
@@ -3433,7 +3431,7 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
 
 
 def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
-    """The verdict, and the step since which a run is broken."""
+    """(verdict, step from which on the run is broken or None)."""
     gain, lost = run.held_out_gain(), seen.get("score_fell")
     sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
     broken = [evidence.since for cause, evidence in sure if cause.breaks]
@@ -3448,7 +3446,7 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         return LEARNED, None
     hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
     name, part = run.answer_part()
-    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # right answers may follow
+    form_first = not causes and run.trend("score") > 0 and len(part) < 2 * MANY  # correctness may still follow
     flat = is_flat(run.values("score")) or (names_correctness(name) and is_flat(part) and not form_first)
     stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
     open_ended = gain and gain[2] > 2 * GAIN  # it may have learned
@@ -3466,11 +3464,11 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
-    """What the run left, and what more would decide."""
+    """(data that the run left, data that would help a decision)."""
     texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
     beside, source = run.settings_file or "beside the log", "the reward's source"
     scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
-    read = (  # whether it is there, what it is called then, what would give it
+    read = (  # whether it exists, its name if so, how to provide it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
         (run.knows_settings(), f"settings ({beside})", "settings: --settings FILE"),
@@ -3485,17 +3483,17 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
 
 
 def diagnose(run: LoggedRun) -> dict:
-    """A run's verdict, causes and what they rest on, as plain data."""
+    """A run's verdict, causes and evidence, as plain data."""
     seen = signs(run)
     causes = ranked_causes(run, seen)
     verdict, since = judged_run(run, causes, seen)
     words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
     had, lacked = what_was_read(run)
     steps = run.steps() or [step for _, step, _ in run.bad]
-    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
+    explained, reports = {name for cause, _ in causes for name in cause.explains.split()}, []
     for cause, evidence in causes:
         sure = evidence.strength >= CERTAIN
-        said.append(
+        reports.append(
             {
                 "cause": cause.name,
                 "certainty": "certain" if sure else "likely",
@@ -3508,7 +3506,7 @@ def diagnose(run: LoggedRun) -> dict:
             }
         )
         if cause.decide_with and (len(causes) > 1 or not sure):
-            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
+            reports[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,
@@ -3516,7 +3514,7 @@ def diagnose(run: LoggedRun) -> dict:
         "steps": [min(steps), max(steps)],
         "verdict": verdict,
         "since_step": since,
-        "causes": said,
+        "causes": reports,
         "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
         "had": had,
         "lacked": lacked,
@@ -3669,7 +3667,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     if json_beside(folder, "summary.json") or (planned and last >= planned):
         return f"It ran to its end: {at}."
     if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at {at}: its --minutes were over, or by Ctrl-C."
+        return f"It ended at {at}: --minutes had passed, or Ctrl-C stopped it."
     if any(step >= last for _, step, _ in run.bad):
         return f"It ends at {at} with values that are not finite."
     log = Path(run.path)
@@ -3678,7 +3676,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     written = f"it was last written {age / size:.0f} {unit} ago"
     if run.trainer in ("trl", "verl") or not planned:
         return f"The log ends at {at}; {written}."
-    guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
+    guess = "it is probably running" if age < 120 else "it has stopped or failed, or a step takes long"
     return f"The log ends at {at}; {written}, without a summary.json: {guess}."
 
 
@@ -4418,8 +4416,7 @@ TEMPLATE = """\
 {%- if run.causes %}: {{ run.causes | join(", ", attribute="cause") }}{% endif %}</span>{% endmacro %}
 {%- macro cause_block(c, texts) %}<div class="finding"><h4>{{ c.certainty }}: {{ c.cause }}</h4><p>{{ c.says }}</p>
 <ul>{% for e in c.evidence %}<li>{{ e.text }}
-{%- if e.figure %} <span class="soft small">({{ e.figure }}{% if e.step is not none %}, step {{ e.step }}{% endif %})
-{%- endif %}</span>
+{%- if e.figure %} <span class="soft small">({{ e.figure }}{% if e.step is not none %}, step {{ e.step }}{% endif %})</span>{% endif %}
 {%- for id in e.samples[:3] %}{% set t = texts[id] %}<pre class="command">{{ t.prompt[-200:] }}
 <mark>{{ t.completion[-300:] }}</mark>
 score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step }}, {{ t.kind }}</pre>{% endfor %}</li>
@@ -4467,7 +4464,7 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 {%- for c in run.causes %}{{ cause_block(c, run.texts) }}{% endfor %}</details>{% endif %}
 {%- if run.unexplained and run.verdict != "learned" %}
 <p class="small">Seen: {{ run.unexplained | join("; ") }}</p>{% endif %}
-{%- if run.lacked %}<p class="small soft">Would decide more: {{ run.lacked | join("; ") }}</p>{% endif %}
+{%- if run.lacked %}<p class="small soft">For a firmer diagnosis: {{ run.lacked | join("; ") }}</p>{% endif %}
 </div><div>
 {%- if run.held_out %}{% set h = run.held_out %}
 <p class="soft">{{ h.name }}{% if h.several %}, step {{ h.first }} → {{ h.last }}{% endif %}</p>
@@ -4507,8 +4504,8 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 {%- if samples_kept %}
 <section id="samples"><h2>Samples</h2>
 {%- if samples_kept < samples_of %}<p class="small soft" id="thinned">{{ "{:,}".format(samples_kept) }} of
- {{ "{:,}".format(samples_of) }} samples are in this page, whole groups spread over the steps, to keep it below
- {{ max_mb }} MB; --max_mb gives it more, samples.jsonl has all.</p>{% endif %}
+ {{ "{:,}".format(samples_of) }} samples are in this page, in whole groups spread over the steps. --max_mb raises its
+ limit of {{ max_mb }} MB; samples.jsonl has all.</p>{% endif %}
 <noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if runs %}
@@ -4524,25 +4521,24 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 {%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
 <td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
-{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
- steps.</p>{% endif %}
+{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last 3 to 20 steps of the run.</p>{% endif %}
 {%- if t.memory %}<table class="memory"><tr><th>memory (median)</th>
 <th class="number">first third</th><th class="number">last third</th><th class="number">growth</th></tr>
 {%- for m in t.memory %}<tr><td>{{ m.name }}</td><td class="number">{{ "%.4g" % m.first }}</td>
 <td class="number">{{ "%.4g" % m.last }}</td><td class="number">
 {%- if m.grown is not none %}{{ "%+.1f" % (100 * m.grown) }} %{% endif %}</td></tr>{% endfor %}</table>
-{%- else %}<p class="small soft">The log has no figures of memory.</p>{% endif %}</div>{% endfor %}
+{%- else %}<p class="small soft">The log has no memory figures.</p>{% endif %}</div>{% endfor %}
 </div></section>
 <section id="settings"><h2>Settings</h2><div class="cards">
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
-{%- if run.command %}<p>To repeat it:</p><pre class="command">{{ run.command }}</pre>{% endif %}
+{%- if run.command %}<p>To repeat this run:</p><pre class="command">{{ run.command }}</pre>{% endif %}
 {%- if run.versions %}<p class="small">Versions: {% for k, v in run.versions.items() %}{{ k }} {{ v }}
 {{- ", " if not loop.last }}{% endfor %}</p>{% else %}<p class="small soft">The run did not log its versions.</p>
 {% endif %}
 {%- if run.settings %}<details><summary>All {{ run.settings | length }} settings</summary><div class="scroll"><table>
 {%- for name, value in run.settings.items() %}<tr><td><code>{{ name }}</code>
 </td><td class="value mono">{{ value }}</td></tr>
-{%- endfor %}</table></div></details>{% else %}<p class="small soft">No settings lie beside the log.</p>{% endif %}
+{%- endfor %}</table></div></details>{% else %}<p class="small soft">There are no settings beside the log.</p>{% endif %}
 </div>{% endfor %}</div></section>
 {%- endif %}
 </main>
@@ -4902,7 +4898,7 @@ function controls(groups) {
     check("log scale", "log"), several ? check("seeds of a setting as a band", "bands") : null,
     ...(runs.length > 1 ? runs.map(runChoice) : []),
     el("span", {class: "small soft"},
-      "drag to zoom, double-click to undo; ticks below: checkpoints, above: evaluations"));
+      "drag to zoom, double-click to reset; ticks below: checkpoints, above: evaluations"));
 }
 
 async function startCurves() {
@@ -5109,7 +5105,7 @@ function turn(message) {
 
 // What a colour says of a token: its log-prob, from 0 (none) to -5 (full), or its advantage by sign and size.
 const COLOURS = {logprobs: "log-prob", advantages: "advantage"};
-const HINTS = {logprobs: "the redder, the less likely the token was to the sampler",
+const HINTS = {logprobs: "the redder, the less likely the sampler found the token",
   advantages: "green: made likelier, red: made less likely"};
 let colouredBy = "";
 
@@ -5179,7 +5175,7 @@ function saidBy(row) {
     const whole = el("pre", {}, ...pieces.map(piece => el(piece && piece.sampled ? "ins" : "span", {},
       shown(plain(piece && piece.text)))));
     box.append(el("details", {open: !Array.isArray(messages)}, el("summary", {class: "small"},
-      "as the model saw it; what it sampled is marked"), whole));
+      "as the model saw it; sampled text is marked"), whole));
   }
   return box;
 }
@@ -5204,7 +5200,7 @@ function sampleCard(row, mean, chosen) {
   if (typeof others.advantage === "number") said.push(`advantage ${figure(others.advantage)}`);
   else if (mean !== null && row[SCORE] !== null) {
     const off = row[SCORE] - mean;
-    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} against the mean of these`);
+    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} from the mean of these`);
   }
   if (!row[FINISHED]) said.push("cut off");
   for (const [name, value] of Object.entries(others)) {
@@ -5327,7 +5323,7 @@ function shown(text, length = LONG) {
   for (const match of visible.matchAll(ODD)) {
     part.append(visible.slice(start, match.index));
     const number = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    part.append(el("span", {class: "odd", title: "a character that is not seen"}, "U+" + number));
+    part.append(el("span", {class: "odd", title: "an invisible character"}, "U+" + number));
     start = match.index + match[0].length;
   }
   part.append(visible.slice(start));

@@ -28,22 +28,23 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#        90-101  python source    Parses Python source in a process with threads
-#       104-112  messages         Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       115-121  stated answers   Where a text states its final answer: marks and phrases in 20 languages, and the …
-#       124-126  extracts         Extract the part of a Python file that some of its names need
-#       129-163  limits           Exceptions and limits of the sandbox
-#       166-425  values           Messages and values between the processes
-#       428-613  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       616-890  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#      893-1355  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1358-1580  child            Inside a forked process
-#     1583-1951  server           The fork server
-#     1954-2125  process          The sandbox and its processes
-#     2128-2261  forms of tests   Tests, read and sorted
-#     2264-2516  answers          The program in a model's answer
-#     2519-2867  run code         The caller's side: programs, their tests, and the verdicts
-#     2870-2922  command          The command line
+#        93-104  python source    Parses Python source in a process with threads
+#       107-115  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       118-124  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       127-129  extracts         Extract from a Python file what some of its names need
+#       132-166  limits           Exceptions and limits of the sandbox
+#       169-432  values           Messages and values between the processes
+#       435-514  instances        Objects of classes that the tests and the program both define
+#       517-702  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      705-1042  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1045-1540  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1543-1774  child            Inside a forked process
+#     1777-2145  server           The fork server
+#     2148-2319  process          The sandbox and its processes
+#     2322-2478  forms of tests   Tests, read and sorted
+#     2481-2754  answers          The program in a model's answer
+#     2757-3107  run code         The caller's side: programs, their tests, and the verdicts
+#     3110-3163  command          The command line
 
 import argparse
 import array
@@ -55,6 +56,7 @@ import contextlib
 import ctypes
 import datetime
 import decimal
+import enum
 import errno
 import fcntl
 import fractions
@@ -62,6 +64,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import marshal
 import math
@@ -91,8 +94,8 @@ from pathlib import Path
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -105,7 +108,7 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -116,7 +119,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
+    """The text after `</think>`; "" if thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
 
@@ -241,13 +244,15 @@ MAKERS = {
 }
 
 
-def encode(value, keep=None, depth: int = 0):
-    """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
+def encode(value, others=None, depth: int = 0):
+    """Turn a value into JSON with tags; what is no plain data travels as `others`, an Instances, says.
 
     Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
+    if others and (tagged := others.tagged(value)):
+        return tagged
     if value is None or isinstance(value, bool):
         return value
     if type(value) in ALIKE:
@@ -262,9 +267,9 @@ def encode(value, keep=None, depth: int = 0):
         return {"t": "bytes", "v": bytes(value).hex()}
     kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
     if isinstance(value, dict):
-        kept = keep and type(value) in (collections.Counter, collections.OrderedDict)
+        kept = others and type(value) in (collections.Counter, collections.OrderedDict)
         kind, items = type(value).__name__ if kept else "dict", map(list, value.items())
-    elif keep and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
+    elif others and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         kind, items = "namedtuple", (list(value._fields), *value)
     elif type(value) in VIEWS:
         kind = VIEWS[type(value)]
@@ -272,18 +277,18 @@ def encode(value, keep=None, depth: int = 0):
     elif type(value) in PLAIN_TYPES:
         kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
     elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        if not keep or value.dtype.kind not in "biufc":
-            return encode(value.tolist(), keep, depth + 1)
+        if not others or value.dtype.kind not in "biufc":
+            return encode(value.tolist(), others, depth + 1)
         kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
-        if keep is None:
+        if others is None:
             raise TypeError(f"{type(value).__name__} is not plain data")
-        return {"t": "ref", "v": keep(value), "type": type(value).__name__}
-    data = [encode(item, keep, depth + 1) for item in items]
+        return {"t": "ref", "v": others.keep(value), "type": type(value).__name__}
+    data = [encode(item, others, depth + 1) for item in items]
     return data if kind == "list" else {"t": kind, "v": data}
 
 
-def decode(data, refer=None, depth: int = 0):
+def decode(data, others=None, depth: int = 0):
     """The value that encode() was given, of exact built-in types; raises Died on anything else."""
     if depth > MAX_DEPTH:
         raise Died("a result is nested too deeply")
@@ -291,15 +296,17 @@ def decode(data, refer=None, depth: int = 0):
         return data
     try:
         if isinstance(data, list):
-            return [decode(item, refer, depth + 1) for item in data]
-        if data["t"] == "ref" and refer:
-            return refer(int(data["v"]), str(data.get("type"))[:100])
+            return [decode(item, others, depth + 1) for item in data]
+        if data["t"] == "ref" and others:
+            return others.refer(int(data["v"]), str(data.get("type"))[:100])
+        if data["t"] in ("object", "member") and others:
+            return others.untagged(data["t"], data["v"])
         content = data["v"]
-        if data["t"] == "ndarray" and refer and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
+        if data["t"] == "ndarray" and others and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
             return importlib.import_module("numpy").array(decode(content[1]), content[0])[()]  # a scalar without shape
         if not isinstance(content, str):
-            content = [decode(item, refer, depth + 1) for item in content]
-        if data["t"] == "namedtuple" and refer:
+            content = [decode(item, others, depth + 1) for item in content]
+        if data["t"] == "namedtuple" and others:
             return collections.namedtuple("Row", content[0])(*content[1:])
         return MAKERS[data["t"]](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
@@ -423,6 +430,88 @@ def compare(answer: dict, expected, mode: str) -> str:
         return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
     except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+# ----------------------------------------------------------------------- instances (src/programs/sandbox/instances.py)
+
+
+class Instances:
+    """How values travel that are no plain data: by class and state if both sides have the class, else as references.
+
+    An object has a number that both sides know. A message has the states of all objects that it mentions, each once:
+    so cycles, long chains and identity survive, and no method of the other side runs here.
+
+    Attributes:
+        keep: function of a value without a class on the other side; returns the number of its reference.
+        refer: function of that number and the name of a type; returns what stands for the value here.
+        classes: those of this side by name, as far as the other side has classes with these names.
+    """
+
+    def __init__(self, side: int, keep, refer):
+        self.keep, self.refer, self.classes = keep, refer, {}
+        self.objects, self.numbers, self.mentioned, self.next = {}, {}, [], side  # numbers of one side are even
+
+    def tagged(self, value) -> dict | None:
+        """The JSON of a member of an Enum, or the number of an object; None for another value."""
+        kind = type(value)
+        if self.classes.get(kind.__name__) is not kind:
+            return None
+        if isinstance(value, enum.Enum):
+            return {"t": "member", "v": [kind.__name__, value.name]}
+        if id(value) not in self.numbers:
+            self.objects[self.next], self.numbers[id(value)] = value, self.next
+            self.next += 2
+        self.mentioned.append(value)
+        return {"t": "object", "v": self.numbers[id(value)]}
+
+    def untagged(self, tag: str, content):
+        """The value of `tagged` JSON."""
+        return self.objects[content] if tag == "object" else self.classes[content[0]][content[1]]
+
+    def states(self) -> dict:
+        """{number: [class, attributes]} of the objects mentioned since the last message, and of those in these."""
+        states = {}
+        for value in self.mentioned:  # grows
+            number, content = self.numbers[id(value)], vars(value)
+            if number not in states:
+                states[number] = [type(value).__name__, {}]
+                states[number][1].update({name: encode(item, self) for name, item in content.items()})
+        self.mentioned = []
+        return states
+
+    def learn(self, states, sent) -> None:
+        """Take over the states in a message; of this side's objects those only that were `sent`."""
+        states = {int(number): state for number, state in states.items()}
+        for number, (name, _) in states.items():
+            if number not in self.objects and number % 2 != self.next % 2:
+                self.objects[number] = value = object.__new__(self.classes[name])
+                self.numbers[id(value)] = number
+            elif number % 2 == self.next % 2 and number not in sent:
+                raise Died(INVALID)
+        for number, (_, content) in states.items():
+            value = self.objects[number]
+            vars(value).clear()
+            vars(value).update({k: decode(item, self) for k, item in content.items() if is_plain(type(value), k)})
+
+
+def is_plain(kind: type, name: str) -> bool:
+    """Whether a class has no method or property of a name: an attribute with that name would take its place."""
+    try:
+        encode(inspect.getattr_static(kind, name, None))
+        return True
+    except (TypeError, ValueError):
+        return False
+
+
+def classes_in(namespace: dict, module: str) -> dict:
+    """The classes that a module defines and whose objects are made of their attributes alone, by name."""
+    kinds = {name: kind for name, kind in namespace.items() if isinstance(kind, type) and kind.__module__ == module}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if kind.__name__ == name
+        and (issubclass(kind, enum.Enum) or (kind.__new__ is object.__new__ and kind.__dictoffset__))
+    }
 
 
 # ----------------------------------------------------------------------------- kernel (src/programs/sandbox/kernel.py)
@@ -616,8 +705,18 @@ def new_root(paths: list[str]) -> None:
 # ----------------------------------------------------------- tests in python (src/programs/sandbox/tests_in_python.py)
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
-PATCHED = {"sys.stdout", "sys.stderr", "sys.stdin", "builtins.print", "builtins.input"}  # as `patch` names them
+RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
+# what tests do to the process or folder that they would share with the program, by full names
+SURROUNDINGS = re.compile(
+    r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|open$"
+)
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
+
+
+def is_main_guard(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -625,6 +724,18 @@ class FromProgram(ast.NodeTransformer):
 
     def __init__(self):
         self.files = set()  # names under which the program's file is known
+
+    def visit_Module(self, node):
+        """Tests as they run as a script, `if __name__ == "__main__"` included, but for what runs them or exits."""
+        inside = [part for top in node.body for part in (top.body if is_main_guard(top) else [top])]
+        node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        """@pytest.mark.skip def test(): …  ->  pass"""
+        self.generic_visit(node)
+        marks = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in node.decorator_list}
+        return ast.copy_location(ast.Pass(), node) if marks & {"skip", "xfail"} else node
 
     def visit_ImportFrom(self, node):
         """from solution import f, g as h  ->  h = g"""
@@ -741,7 +852,9 @@ def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
 
 
 def always_fails(statement: ast.stmt) -> bool:
-    """Whether it is `assert False` or `raise AssertionError(...)`."""
+    """Whether it is `assert False`, `raise AssertionError(...)` or `pytest.fail(...)`."""
+    if isinstance(statement, ast.Expr):
+        return getattr(getattr(statement.value, "func", None), "attr", "") == "fail"
     if isinstance(statement, ast.Raise):
         return getattr(getattr(statement.exc, "func", statement.exc), "id", "") == "AssertionError"
     return isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant) and not statement.test.value
@@ -801,13 +914,50 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
             missing = set() if function.name in called else missing_parameters(function, method)
             if missing:
                 return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
-    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
-    texts = {part.value for part in ast.walk(tests) if isinstance(part, ast.Constant)}
-    words, stored = {p.attr for p in attributes}, {p.attr for p in attributes if isinstance(p.ctx, ast.Store)}
-    captured = {"redirect_stdout", "redirect_stderr"} & (words | names_in(tests)) | {"stdout", "stderr"} & stored
-    if (captured and "getvalue" in words) or "stdin" in stored or PATCHED & texts:
-        return "the tests capture or patch what another process prints or reads; try tests of stdin and stdout"
+    if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
+        return f"the tests import {name}, which is not installed; try to install it, or `from solution import …`"
+    used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
+    captures = any(part.attr == "getvalue" for part in attributes)
+    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
+    outside |= (
+        (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
+        if captures
+        else set()
+    )
+    draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
+    if outside or (
+        draws and all(name.endswith("seed") for name in draws)
+    ):  # a seed that is not for the tests' own draws
+        name = min(outside or draws)
+        return (
+            f"the tests use {name}, but the program runs in a process and folder of its own; try arguments and results"
+        )
     return ""
+
+
+def imported_names(nodes) -> dict[str, str]:
+    """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
+    found = {}
+    for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
+        for alias in part.names:
+            head, dot, _ = (alias.asname or alias.name).partition(".")
+            found[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+    return found
+
+
+def full_names(tests: ast.AST) -> set:
+    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
+    full = {"open": "open", **imported_names(ast.walk(tests))}
+    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
+    return {full[head] + dot + rest for head, dot, rest in (text.partition(".") for text in texts) if head in full}
+
+
+def missing_module(tests: ast.AST) -> str:
+    """A module that the tests import, outside of `try`, and that is not installed; "" for none."""
+    tried = {id(part) for node in ast.walk(tests) if isinstance(node, ast.Try) for part in ast.walk(node)}
+    names = imported_names(part for part in ast.walk(tests) if id(part) not in tried).values()
+    return next((top for name in names if not importlib.util.find_spec(top := name.partition(".")[0])), "")
 
 
 def caught_names(tests: ast.AST) -> set:
@@ -820,7 +970,7 @@ def caught_names(tests: ast.AST) -> set:
 
 
 def used_as_classes(tests: ast.AST) -> set:
-    """The capitalized names whose results the tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v.x`."""
+    """The capitalized names whose results tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v[0] = 1`."""
     makers, parts = {}, list(ast.walk(tests))
 
     def maker(node: ast.AST) -> str:
@@ -834,7 +984,9 @@ def used_as_classes(tests: ast.AST) -> set:
             makers.update({ast.unparse(name): maker(value) for name, value in pairs})
     compared = [part for part in parts if isinstance(part, ast.Compare)]
     names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
-    return (names | {maker(part.value) for part in parts if isinstance(part, ast.Attribute)}) - {""}
+    changed = [p for p in parts if isinstance(p, ast.Subscript) and not isinstance(p.ctx, ast.Load)]
+    changed += [part for part in parts if isinstance(part, ast.Attribute)]
+    return (names | {maker(part.value) for part in changed}) - {""}
 
 
 def argument_sets(test) -> list[dict]:
@@ -945,6 +1097,13 @@ def forwarded(name: str):
     return operate
 
 
+def prepare(place, name: str, *about) -> None:
+    """Call what pytest calls before tests, a function of a module's names or a method, with as much as it takes."""
+    setup = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
+    if setup:
+        setup(*about[: len(inspect.signature(setup).parameters)])
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
@@ -960,7 +1119,7 @@ class RemoteObject:
         return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if name.startswith("__") and name not in ("__name__", "__qualname__", "__wrapped__"):
             raise AttributeError(name)
         return self._judge.ask("attribute", self._target, (name,))
 
@@ -987,6 +1146,7 @@ class RemoteObject:
         raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
 
     __hash__ = object.__hash__
+    __doc__ = property(lambda self: self._judge.ask("attribute", self._target, ("__doc__",)))
 
     def __lt__(self, other):
         if not isinstance(other, RemoteObject):
@@ -1011,6 +1171,9 @@ class RemoteObject:
 
     def __setitem__(self, key, value):
         self._judge.ask("put", self._target, (key, value))
+
+    def __delitem__(self, key):
+        self._judge.ask("delete", self._target, (key,))
 
     def __len__(self):
         try:  # list() asks for it, and takes TypeError for an answer
@@ -1081,6 +1244,7 @@ class Judge:
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
         self.classes, self.errors, self.lent = set(), {}, {}
+        self.instances, self.shareable = Instances(0, self.number_of, self.refer), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -1138,25 +1302,35 @@ class Judge:
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; what it changes in arguments is changed here too."""
         self.give_back()
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
-        message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
+        self.instances.classes = self.shareable()
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.instances) for item in args]}
+        message["kwargs"] = {name: encode(item, self.instances) for name, item in (kwargs or {}).items()}
         known = containers([*args, *(kwargs or {}).values()])
         first = {id(item): place for place, item in reversed([*enumerate(known)])}
         message["same"] = [first[id(item)] for item in known]
+        message["classes"], message["states"] = list(self.instances.classes), self.instances.states()
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        value, changed = decode(answer.get("value"), self.refer), decode(answer.get("args"), self.refer)
+        self.learn(answer.get("states"), message["states"].keys())
+        value, changed = decode(answer.get("value"), self.instances), decode(answer.get("args"), self.instances)
         if known and isinstance(changed, list):
             *_, value = rejoined([*changed, value], answer.get("same"), known)
         if op == "attribute" and isinstance(value, MUTABLE):
-            self.lent[target, *args] = value, encode(value, self.number_of)
+            self.lent[target, *args] = value, encode(value, self.instances)
         return value
+
+    def learn(self, states, sent) -> None:
+        """Take over the states of objects in an answer."""
+        try:
+            self.instances.learn(states or {}, sent)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self.end(INVALID)
 
     def give_back(self) -> None:
         """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
         lent, self.lent = self.lent, {}
-        changed = [key for key, (value, before) in lent.items() if encode(value, self.number_of) != before]
+        changed = [key for key, (value, before) in lent.items() if encode(value, self.instances) != before]
         for target, name in changed:
             self.ask("set", target, (name, lent.pop((target, name))[0]))
         self.lent = lent
@@ -1198,18 +1372,22 @@ class Judge:
     def raise_same(self, answer: dict):
         """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
         names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
+        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.instances)
+        args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
-        if expected:
-            raise type(expected[0].__name__, expected, {})(str(answer.get("message"))[:500])
-        for name in names:
+        found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
+        for name in () if expected else names:
             kind = getattr(builtins, name, None)
             if kind in ENDS:
                 break
             if may_be_raised(kind) and kind is not Exception:
-                try:
-                    error = kind(str(answer.get("message"))[:500])
-                except TypeError:  # UnicodeDecodeError, say, takes more than a text
-                    continue
+                found.append(kind)
+        for kind, given in itertools.product(found, (args, [message])):
+            error = None
+            with contextlib.suppress(TypeError, ValueError):  # UnicodeDecodeError, say, takes more than a text
+                error = kind(*given)
+                error.__dict__.update(state)
+            if error is not None and str(error) == message:
                 raise error
         raise ProgramError(error_text(answer))
 
@@ -1230,12 +1408,15 @@ class Judge:
         namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
-        exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-        loaded = self.load()
+        loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
-        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - namespace.keys())
-        self.classes = used_as_classes(whole)
-        self.offer(names, namespace, whole)
+        every, known = ast.Module([*setup.body, *whole.body], []), defined_names(setup) | namespace.keys()
+        self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
+        self.classes = used_as_classes(every)
+        self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
+        theirs = loaded.get("classes") or ()
+        self.shareable = lambda: {n: kind for n, kind in classes_in(namespace, "tests").items() if n in theirs}
+        exec(compile(setup, "setup.py", "exec", dont_inherit=True), namespace)
         namespace.update({k: v for k, v in self.errors.items() if isinstance(namespace.get(k), RemoteObject)})
         if entry:
             candidate = RemoteObject(self, entry)
@@ -1254,8 +1435,11 @@ class Judge:
         """Run a piece of the tests; an exception counts as a test that fails."""
         try:
             action()
-        except Exception as error:
-            self.fail(0, error)
+        except Ended:
+            raise
+        except BaseException as error:  # those of pytest are no Exception
+            if type(error).__name__ != "Skipped":
+                self.fail(0, error)
 
     def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
@@ -1294,6 +1478,7 @@ class Judge:
 
     def run_functions(self, namespace: dict, tests: ast.AST) -> None:
         """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
+        prepare(namespace, "setup_module")
         called = {call.func.id for call in calls_in(tests)}
         if "check" in namespace and "check" not in called and self.job["entry_point"]:
             self.attempt(lambda: namespace["check"](namespace["candidate"]))
@@ -1301,10 +1486,12 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
+                prepare(namespace, "setup_function", value)
                 self.run_test(value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
             elif isinstance(value, type) and name.startswith("Test") and value.__module__ == "tests":
+                prepare(value, "setup_class")
                 for method in (name for name in dir(value) if name.startswith("test")):
                     self.run_test(getattr(value, method), value)
 
@@ -1313,9 +1500,7 @@ class Judge:
 
         def run(arguments: dict):
             instance = [case()] if case else []
-            if hasattr(case, "setup_method"):
-                setup = instance[0].setup_method
-                setup(*[test][: len(inspect.signature(setup).parameters)])
+            prepare(instance[0] if case else {}, "setup_method", test)
             found = test(*instance, **arguments)
             return awaited(found) if inspect.iscoroutine(found) else found
 
@@ -1490,6 +1675,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         kept.append(value)
         return len(kept) - 1
 
+    instances = Instances(1, keep, lambda number, _: kept[number])
+
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
             exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
@@ -1499,22 +1686,26 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
             if isinstance(value, type) and issubclass(value, Exception):
                 errors[name] = [base.__name__ for base in value.__mro__[1:]]
-        return {"names": kinds, "errors": errors}
+        return {"names": kinds, "errors": errors, "classes": list(classes_in(namespace, "program"))}
 
     def perform(call: dict) -> dict:
-        given = [decode(item, lambda i, _: kept[i]) for item in (*call["args"], *call["kwargs"].values())]
+        known, names, sent = classes_in(namespace, "program"), call.get("classes", ()), call.get("states", {})
+        instances.classes = {name: known[name] for name in names if name in known}
+        instances.learn(sent, [int(number) for number in sent])
+        given = [decode(item, instances) for item in (*call["args"], *call["kwargs"].values())]
         before = containers(given)
         given = rejoined(given, call.get("same"), before)
         args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
-        answer = {"value": encode(value, keep if call["objects"] else None)}
+        instances.mentioned = [instances.objects[int(number)] for number in sent]
+        answer = {"value": encode(value, instances if call["objects"] else None)}
         if call["objects"] and before:
             places = {id(item): place for place, item in enumerate(before)}
-            answer["args"] = [encode(item, keep) for item in given]
+            answer["args"] = [encode(item, instances) for item in given]
             answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
-        return answer
+        return {**answer, "states": instances.states()}
 
     action = load
     while True:
@@ -1523,6 +1714,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         except BaseException as error:
             kinds = [kind.__name__ for kind in type(error).__mro__]
             answer = {"error": kinds, "name": type(error).__name__, "message": str(error)[:500]}
+            with contextlib.suppress(TypeError, ValueError):
+                answer["known"] = encode([list(error.args), vars(error)])
         send_frame(channel, {"nonce": job["nonce"], **answer})
         try:
             action, job = perform, receive_frame(channel)
@@ -1573,8 +1766,9 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "issubclass": lambda: issubclass(value, *args),
         "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
         "set": lambda: setattr(value, *args),
-        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
+        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, None, tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),
+        "delete": lambda: value.__delitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
     return operations[operation]()
@@ -2134,7 +2328,9 @@ def long_int(text: str) -> int:
 
 
 def long_text(value) -> str:
-    """The text of a number of any length, or of whatever else stands for stdin or stdout."""
+    """The text of stdin or stdout: lines from a list; a number may have any length."""
+    if isinstance(value, list):
+        return "\n".join(map(long_text, value))
     return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
 
 
@@ -2143,9 +2339,14 @@ def loaded_tests(tests):
     if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
         return tests
     try:
-        return json.loads(tests, parse_int=long_int)
+        return loaded(tests)
     except (ValueError, RecursionError):
         return tests
+
+
+def loaded(text: str):
+    """A value written as JSON."""
+    return json.loads(text, parse_int=long_int)
 
 
 @dataclass
@@ -2188,8 +2389,25 @@ def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
     if all(isinstance(test, str) for test in tests):
         return read_source(list(tests), entry_point, setup)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
-        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+        if not any(is_call(test, entry_point) for test in tests):
+            return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+        tests = [call_of_input(test) for test in tests]
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def is_call(test: dict, entry_point: str | None) -> bool:
+    """Whether a test calls a function, with arguments: data as input do, and text where LiveCodeBench says so."""
+    functional = test.get("testtype") == "functional"
+    return "args" in test or functional or bool(entry_point and not isinstance(test.get("input", ""), str))
+
+
+def call_of_input(test: dict) -> dict:
+    """A test of {"input", "output"} as one of a call."""
+    given, output = test["input"], test["output"]
+    if isinstance(given, str):  # a line of JSON for each argument
+        return {"args": [*map(loaded, given.split("\n"))], "expected": loaded(output)}
+    called = {"args": [], "kwargs": given} if isinstance(given, dict) else {"args": given}
+    return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 
 
 def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
@@ -2228,15 +2446,14 @@ def lift_assert(statement: ast.stmt) -> tuple | None:
 
 
 def pair_up(tests: dict) -> list:
-    """The form of APPS and LiveCodeBench, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
-    inputs, outputs, name = (tests.get(key) for key in ("inputs", "outputs", "fn_name"))
+    """The form of APPS and CodeContests, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
+    inputs, outputs = (tests.get(f"{side}s", tests.get(side)) for side in ("input", "output"))
+    name = tests.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
     if name:
         return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
-    text = ["\n".join(map(long_text, item if isinstance(item, list) else [item])) for item in [*inputs, *outputs]]
-    half = len(inputs)
-    return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
+    return [*({"input": a, "output": b} for a, b in zip(inputs, outputs, strict=True)), None]
 
 
 def read_call(number: int, test, entry_point: str | None) -> tuple:
@@ -2269,6 +2486,16 @@ PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
 MARK = re.compile(r"(?m)^\[(?:(BEGIN|PYTHON)|DONE|/PYTHON)\][ \t]*$")  # fences of MBPP and Code Llama
 FUTURE = re.compile(r"(?m)^from __future__ import .*$")
+LEETCODE = """
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Set, Tuple, Union
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import cache, cmp_to_key, lru_cache, reduce
+from itertools import accumulate, chain, combinations, groupby, pairwise, permutations, product, zip_longest
+from bisect import bisect, bisect_left, bisect_right, insort
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
+from math import ceil, comb, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
+"""  # what its methods of Solution may use without an import
 READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
 BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
@@ -2380,7 +2607,9 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
         return {tests["fn_name"]} if tests.get("fn_name") else set()
     tests = [tests] if isinstance(tests, str) else tests or []
     if any(isinstance(test, dict) for test in tests):
-        return {name for test in tests if (name := test.get("function") or ("args" in test and entry_point))}
+        return {
+            name for test in tests if (name := test.get("function") or (is_call(test, entry_point) and entry_point))
+        }
     if entry_point:
         return {entry_point.rpartition(".")[2]}
     if not all(isinstance(test, str) for test in tests):
@@ -2421,6 +2650,14 @@ def definitions(source: str, needed: set, allowed: set | None = None) -> list[st
             needed -= defined
         waiting = [item for item in waiting if item[0] not in kept]
     return [kept[place] for place in sorted(kept)]
+
+
+def other_classes(source: str, tested: set) -> set[str]:
+    """The classes of a source that are not under test: tests may pass objects of them to the program."""
+    with contextlib.suppress(*BROKEN):
+        classes = [part for part in parsed(source).body if isinstance(part, ast.ClassDef)]
+        return {part.name for part in classes if not tested & source_names(ast.unparse(part))[0]}
+    return set()
 
 
 def stub_of(source: str, name: str) -> str:
@@ -2506,9 +2743,10 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
         if not named:
             return "" if any(part.label is not None for part in parts) else text
         main = named[-1]
-    needed = (main.needed | tested) - main.defined - main.imported
+    needed = (main.needed | tested | other_classes(setup or "", tested)) - main.defined - main.imported
     helpers = [piece for part in parts if part is not main for piece in definitions(part.text, needed)]
     needed -= tested
+    sources += [LEETCODE] if "Solution" in main.defined else []
     allowed = {*re.findall(r"\w+", shown)} if shown else None
     pieces = [*(piece for source in sources for piece in definitions(source, needed, allowed)), *helpers]
     program = "\n\n".join([*pieces, main.text])
@@ -2584,10 +2822,12 @@ def run_code(
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
             a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected);
-            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script;
-            {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS and LiveCodeBench.
+            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script, or
+            with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
+            {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS.
         entry_point: the function under test; also found as a method of a class `Solution`.
-        setup: trusted source that the tests see and the program does not: imports, helper functions.
+        setup: trusted source that the tests see and the program does not: imports, helpers, classes, objects that it
+            makes by the program's classes.
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
         total_timeout_s: seconds all tests may take together, from when a process has started (default: timeout_s for
             each, but at least for four and at most for ten).
@@ -2895,7 +3135,7 @@ def run_command(args: argparse.Namespace) -> int:
         tell(json.dumps(sandbox_report(), indent=2))
         return 0
     if not args.code or not args.tests:
-        raise BadTests("got neither --report nor a program; expected --code with --tests")
+        raise BadTests("got neither --report nor a program with tests; expected --code FILE --tests FILE")
     code, tests = (Path(path).read_text(encoding="utf-8") for path in (args.code, args.tests))
     tests = json.loads(tests) if args.tests.endswith(".json") else tests
     limits = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict")}
@@ -2911,7 +3151,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run_command(command_flags().parse_args(argv))
     except (BadTests, SandboxError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {told}", file=sys.stderr)
         return 3 if isinstance(error, SandboxError) else 2
 
 

@@ -26,16 +26,16 @@ the published formulas and the plain networks' logits:
 A page's gradient may be that of any of three means: over tokens, over completions, or divided by max_new_tokens. The
 table says which one it is, and for distillation whether the KL is reverse or forward.
 
-If a page plays conversations, selfcheck also plays some with an environment and answers of its own, whose ids differ
-from those of their text encoded again: so it knows which tokens were sampled and which conversation a return is of.
+If a page plays conversations, selfcheck also plays some with its own environment and answers. The ids of these answers
+differ from those of their text encoded again, which shows which tokens were sampled and whose return is whose.
 
-Policy and critic get a little noise (in memory): on the untouched model many faults give the right numbers. Nothing is
-trained and nothing stays on disk. The model runs about a hundred times: for a large one, use a small one of its family.
+Policy and critic get a little noise in memory, because on the untouched model many faults give the right numbers.
+Nothing is trained or written. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
-fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. Without --model, --data or
---reward it uses the embedded ones.
+fp16. Batch, prompts and completions are cut to a few short ones; all other settings are yours. The embedded model, data
+and reward stand in for those that you leave out.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -46,26 +46,26 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       106-144  messages             Errors that a user can fix, each with its exit code, messages on stderr, and …
-#       147-177  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       180-317  dialect              Names of settings: ours, the pages' and TRL's. A program accepts every name …
-#       320-364  processes            The processes of a run: torch at first use, device, threads, sums, distributing …
-#       367-385  exit codes           How a program ends: errors that a user can fix become a message and an exit code
-#       388-539  user code            What a reward gets: texts, copies of the columns, and a process state of its own
-#       542-604  reward forms         The forms that a reward function may have, loading one, and its arguments
-#       607-639  batches              Batches: padding, collating, micro-batches, packed rows with each prompt once, …
-#       642-701  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       704-774  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      777-1006  trainer              A trainer as the checks see it, and how figures are compared
-#     1009-1126  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1129-1287  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1290-1482  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#       107-145  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       148-183  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       186-324  dialect              Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       327-371  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       374-392  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       395-546  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       549-611  reward forms         The forms that a reward function may have, and loading rewards from files
+#       614-646  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       649-708  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       711-781  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      784-1013  trainer              The interface between trainers and checks, and comparing figures
+#     1016-1132  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1135-1285  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1288-1482  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
 #     1485-1516  loading              Loading a trainer by its path
-#     1519-1630  oracle               The same figures, computed independently
-#     1633-1736  input checks         Checks of inputs: tokens, template, reward
-#     1739-2105  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2108-2270  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2273-2413  run                  Loading what is checked, running the checks, the command line
+#     1519-1620  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1623-1726  input checks         Checks of inputs: tokens, template, reward
+#     1729-2084  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2087-2249  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2252-2392  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -87,6 +87,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -107,14 +108,14 @@ from typing import NamedTuple
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -126,13 +127,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -140,7 +141,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -155,31 +156,36 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file as JSON."""
+    """The prompts of a JSONL file, each as JSON text."""
     return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
 
 
 def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts are of the embedded task, as in a part of its files."""
+    """Whether all prompts of a file occur in the embedded task's files."""
     try:
         return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
-    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+def specs_for(data: str, specs: list[str]) -> list[str]:
+    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
     need(
         specs or has_embedded_prompts(data),
-        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
     )
     return specs or EMBEDDED_SPECS
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -213,7 +219,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -246,12 +252,12 @@ RELATIONS = (
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -260,7 +266,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -281,21 +287,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -303,14 +310,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -319,14 +326,14 @@ def same_value(one: str, other: str) -> bool:
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # of glibc's malloc.h
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -341,19 +348,19 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def wait_passively() -> None:
-    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+    """Let idle OpenMP threads sleep after some microseconds; call it before torch loads.
 
-    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    By default they spin for milliseconds, so that three runs on two cores mostly wait for each other.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def use_huge_pages() -> None:
-    """Let torch take large tensors from huge pages, where Linux has them; call it before torch loads.
+    """Let torch allocate large tensors in huge pages on Linux; call it before torch loads.
 
-    Each large tensor gets fresh pages. Of 4 KiB each, they take a fifth of an update's time on a real model. malloc's
-    thresholds get the values to which it raises them itself, but not where memory is aligned, as huge pages are.
+    Each large tensor gets fresh pages, which cost a fifth of an update's time on a real model if they have 4 KiB.
+    malloc raises its thresholds to these values by itself, but not for aligned memory, as huge pages need.
     """
     if sys.platform != "linux" or "THP_MEM_ALLOC_ENABLE" in os.environ:
         return
@@ -368,12 +375,12 @@ def use_huge_pages() -> None:
 
 
 def quiet_environment(vllm: bool = False) -> None:
-    """Set up libraries: nothing written among our lines, no idle cores held, huge pages, no fragments in GPU memory.
+    """Set up libraries: no noise in our output, no spinning idle threads, huge pages, no fragmented GPU memory.
 
-    What the user has set stays.
+    Variables that the user has set stay.
 
     Args:
-        vllm: samples in this process; its memory pool does not work with segments that grow.
+        vllm: vLLM samples in this process; its memory pool does not work with expandable segments.
     """
     wait_passively()
     use_huge_pages()
@@ -382,7 +389,7 @@ def quiet_environment(vllm: bool = False) -> None:
         os.environ[names[0]] = "expandable_segments:True"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of a missing 4-bit inference kernel on CPUs
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -391,58 +398,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -451,14 +458,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -469,20 +476,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -494,24 +501,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -520,7 +527,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -543,23 +550,23 @@ REWARD_STATE = OwnState()
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -567,22 +574,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -597,7 +604,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -608,7 +615,7 @@ def import_file(what: str, spec: str, file: str):
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    """Pad sequences on the left; returns (input_ids, attention_mask), both [B, T]."""
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -618,7 +625,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 def collate(samples: list[dict], pad_id: int, device) -> dict:
     """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
 
-    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    Without a `response_mask` of its own, all of a sample's response counts as sampled.
     """
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
@@ -758,17 +765,17 @@ ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has 
 PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
 PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
 SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
-INSTEAD = {"response_logits": "token_logprobs"}  # what does as well
+INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
 
 
 def lacking(module, needed: list[tuple], fields=()) -> list[str]:
-    """Names that a trainer whose Config has these fields lacks."""
+    """Names of the contract that a trainer lacks, given the fields of its Config."""
     asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
     return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
 
 
 def lacking_fields(fields) -> list[str]:
-    """Fields that the Config of a one-page trainer has not."""
+    """Fields that the Config of a one-page trainer lacks."""
     names = ["model", "data", "temperature", "max_new_tokens", "micro_batch"]
     names += ["reward"] * ("environment" not in fields) + ["vf_coef"] * ("gae_lambda" in fields)
     return [f"Config.{name}" for name in names if name not in fields]
@@ -779,32 +786,32 @@ def lacking_fields(fields) -> list[str]:
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
-ALL_ROWS = 2**30  # rows in one pass
+ALL_ROWS = 2**30  # rows per pass that hold any batch
 
-# mean difference of log-probs in nats (ten times as much for a single token), relative difference of gradients
+# tolerances: mean difference of log-probs in nats (ten times that for a token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A loss as papers write it: what the trainer's gradient is compared with."""
+    """A published loss, with whose gradient the trainer's is compared."""
 
-    name: str  # where there are several
+    name: str  # "" for the only one
     aggregation: str = "token_mean"
-    constant: float = 1.0  # by which some aggregations divide the sum of a sequence
+    constant: float = 1.0  # divides a sequence's sum in some aggregations
     entropy_coef: float = 0.0
     kl_coef: float = 0.0  # weight of the divergence from the teacher
-    beta: float = 1.0  # which one: 1 reverse KL, 0 forward KL, between them Jensen-Shannon
+    beta: float = 1.0  # kind of divergence: 1 reverse KL, 0 forward KL, between them Jensen-Shannon
     teacher: object = None
-    width: int | None = None  # logits that count
+    width: int | None = None  # size of the vocabulary that both models share
 
 
-class Seen(BaseException):
+class LossReached(BaseException):
     """Ends an update at its first loss."""
 
 
 class Trainer:
-    """A module with the functions of the contract. A subclass calls them:
+    """A module with the functions of the contract, which a subclass calls:
 
     missing() -> names; parse(flags)
     load() sets config, device, precision, models, with_reference, rows, reward, environment
@@ -813,16 +820,16 @@ class Trainer:
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
-    per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
-    definitions() -> (losses of which the trainer's has to be one, why there is none)
-    clips() -> (the clips of `own_surrogate` that its policy loss may have, why there are none)
-    start_update(batch, models, step) trains on the batch by the trainer's own `update`, with a step of the optimizer
-    group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
-    values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
+    per_pass(rows): settings for so many rows in a pass, with only a few of their tokens at the output layer at once
+    definitions() -> (published losses, of which the trainer's must be one; or why there is none)
+    clips() -> (the clips of `own_surrogate` that its policy loss may have; or why there are none)
+    start_update(batch, models, step) calls the trainer's `update` on the batch; `step` replaces the optimizer's
+    group_of(samples) -> (the group of each; or why a group's advantages need not sum to 0)
+    values_after(ids) -> the plain critic's values [T] of the text up to each token of ids [1, T]; None without one
     """
 
-    takes_holes = False  # responses with tokens of others in between
-    chats = False  # sends plain prompts as chats, unless its settings say otherwise
+    takes_holes = False  # whether responses may contain tokens that were not sampled
+    chats = False  # whether plain prompts are sent as chats if the settings do not say
 
     def __init__(self, module):
         self.module = module
@@ -838,7 +845,7 @@ class Trainer:
 
     @property
     def plays(self) -> bool:
-        """Whether it has conversations with an environment."""
+        """Whether the trainer plays conversations with an environment."""
         return bool(getattr(self.config, "environment", ""))
 
     def sampled(self):
@@ -853,46 +860,46 @@ class Trainer:
         return sample | {"completion": text, "finished": finished, "score": 0.0}
 
     def chat_of(self, row: dict) -> list[dict]:
-        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+        """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
         if isinstance(row["prompt"], str):
             chats = getattr(self.config, "chat", self.chats)
             return [{"role": "user", "content": row["prompt"]}] if chats else []
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
     def gradients(self, batch: dict, **settings) -> list:
-        """Gradients of the probes by the trainer's own function, a vector for each network."""
+        """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
         return take_gradients(self.models)
 
     def first_loss(self, batch: dict, models) -> tuple | None:
-        """(log-probs, old log-probs), [n, T], that `update` first gives to the policy loss: empty if it calls none.
+        """(Log-probs, old log-probs), [n, T], of `update`'s first call of the policy loss; () if it makes none.
 
-        None where the trainer has no functions of these names.
+        None if the trainer has no functions of these names.
         """
         if not hasattr(self.module, "update"):
             return None
-        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's, too
+        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's globals
         name = getattr(self.config, "loss", "policy_loss")
         if name not in table:
             return None
-        loss, seen = table[name], []
+        loss, inputs = table[name], []
 
-        def watched(logprobs, old_logprobs, *args, **known):
-            seen.extend((logprobs, old_logprobs))
-            raise Seen
+        def watched(logprobs, old_logprobs, *args, **kwargs):
+            inputs.extend((logprobs, old_logprobs))
+            raise LossReached
 
-        watched.__dict__.update(getattr(loss, "__dict__", {}))  # what an entry of a table says of itself
+        watched.__dict__.update(getattr(loss, "__dict__", {}))  # attributes that the table's users read
         table[name] = watched
         try:
-            with contextlib.suppress(Seen):
+            with contextlib.suppress(LossReached):
                 self.start_update(batch, models, lambda: None)
         finally:
             table[name] = loss
             rest(models)
-        return tuple(seen)
+        return tuple(inputs)
 
     def steps_of_update(self) -> list[list]:
-        """The gradients that the optimizer gets in two calls of `update`, which are neither clipped nor applied."""
+        """Gradients at each optimizer step of two calls of `update`; they are neither clipped nor applied."""
         import torch
 
         def norm(parameters, *_, **__):
@@ -909,7 +916,7 @@ class Trainer:
         return steps
 
     def settled(self) -> dict:
-        """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
+        """The trainer's batch, detached, with current log-probs in all columns, so that one fault fails one check."""
         batch = {name: x.detach() for name, x in self.experience().items()}
         current = self.logprobs(self.collate(self.probes))[0]
         names = {"old_logprobs", "ref_logprobs", "rollout_logprobs"} & {*batch}
@@ -922,12 +929,12 @@ class Trainer:
 
 
 def check(moved: bool = True, plays: bool = False):
-    """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
+    """Mark `function(trainer) -> (passed, or None if not applicable; measurement)` as a check.
 
-    Its docstring ends with what to try where it fails.
+    "Try: …" at the end of its docstring is the advice if it fails.
 
     Args:
-        moved: whether the policy has to be off its start.
+        moved: whether the policy must differ from its start.
         plays: whether it needs a page that plays conversations.
     """
 
@@ -951,7 +958,7 @@ def rest(models) -> None:
 
 
 def gradients_of(models) -> list:
-    """One vector per network with up to 4,096 entries of each gradient, evenly spaced."""
+    """One vector per network: at most 8,191 evenly spaced entries of each parameter's gradient."""
     import torch
 
     vectors = []
@@ -965,38 +972,38 @@ def gradients_of(models) -> list:
 
 
 def take_gradients(models) -> list:
-    """The same; clears the gradients."""
+    """`gradients_of`, then clear the gradients."""
     vectors = gradients_of(models)
     rest(models)
     return vectors
 
 
 def agree(a, b, limit: float) -> tuple[bool, str]:
-    """Whether two vectors differ by at most `limit` on average and ten times that anywhere; and the text of it."""
+    """(Whether two vectors differ by at most `limit` on average and ten times that anywhere, both as text)."""
     difference = (a.float() - b.float()).abs()
     mean, peak = difference.mean().item(), difference.max().item()
     return mean <= limit and peak <= 10 * limit, f"{peak:.1e} nats apart at most, {mean:.1e} on average"
 
 
 def apart(gradients: list, expected: list) -> tuple[float, float]:
-    """The largest relative difference |a - b| / |b| of two lists of vectors, and the first ratio of their lengths."""
+    """(Largest relative difference |a - b| / |b| of two lists of vectors, ratio of the first pair's norms)."""
     pairs = [(a, b, b.norm().clamp(min=1e-12)) for a, b in zip(gradients, expected, strict=True)]
     ratio = (pairs[0][0].norm() / pairs[0][2]).item()
     return largest(((a - b).norm() / norm).item() for a, b, norm in pairs), ratio
 
 
 def largest(values) -> float:
-    """The maximum, where one that is not a number counts as infinite."""
+    """The maximum; nan counts as infinite."""
     return max(math.inf if math.isnan(value) else value for value in values)
 
 
 def sampled_places(sample: dict) -> list[int]:
-    """1 on those of the tokens after the prompt that the policy sampled: on all, unless `response_mask` is other."""
+    """1 for each token after the prompt that the policy sampled: all, unless the sample has a `response_mask`."""
     return sample.get("response_mask", [1] * len(sample["response_ids"]))
 
 
 def responses(batch: dict, samples: list[dict], whole: bool = False):
-    """True [B, T] on sampled tokens, or on all after the prompts: each row's last real ones, wherever pads are."""
+    """True [B, T] at sampled tokens, or (`whole`) at all after the prompts, wherever the pads are."""
     import torch
 
     mask = torch.zeros_like(batch["attention_mask"])
@@ -1009,31 +1016,30 @@ def responses(batch: dict, samples: list[dict], whole: bool = False):
 # ----------------------------------------------------------- scripted talks (src/programs/selfcheck/scripted_talks.py)
 
 PLAYED = 4  # conversations: two of each of two rows
-ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each
-TURNS = 4  # answers that a trainer is to allow
-ANSWER_TOKENS = 64  # of an answer that is cut off
-NOTED = "selfcheck"  # a column of the rows: a list, to which every reset adds its number
-NUMBER = r"\[talk(\d)\]"  # in text without white space
+ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each conversation
+TURNS = 4  # answers that a trainer must allow
+ANSWER_TOKENS = 64  # length of an answer that is cut off
+NOTED = "selfcheck"  # column with a list to which every reset adds its number
+NUMBER = r"\[talk(\d)\]"  # marks a conversation, in text without white space
 
 
 def squeezed(text: str) -> str:
-    """A text without white space."""
     return "".join(text.split())
 
 
 def numbers_in(text: str) -> list[int]:
-    """The conversations of which a text holds words, in order."""
+    """The numbers of conversations that a text names, in order."""
     return list(map(int, re.findall(NUMBER, squeezed(text))))
 
 
 def number_of(text: str) -> int | None:
-    """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
+    """The number of a text's conversation: the last one in the first run of numbers; None without one."""
     match = re.search(f"(?:{NUMBER})+", squeezed(text))
     return int(match[1]) if match else None
 
 
 class Turn(NamedTuple):
-    """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
+    """An answer: the prompt that asked for it, its ids and their log-probs."""
 
     prompt: list[int]
     ids: list[int]
@@ -1041,7 +1047,7 @@ class Turn(NamedTuple):
 
 
 class Record:
-    """What a trainer does with the conversations of one play, by their numbers.
+    """What a trainer does with the conversations of one rollout, by their numbers.
 
     Args:
         end: the token that ends an answer.
@@ -1052,27 +1058,27 @@ class Record:
         self.tokenizer, self.paid, self.count = tokenizer, paid, 0
         self.answers = odd_answers(tokenizer, end)
         self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.shared = []  # what conversations have in common and should not, in words
-        self.early = set()  # those whose return was asked for before their last answer
+        self.shared = []  # what conversations wrongly share, in words
+        self.early = set()  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
-        """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
+        """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
         answers = []
         for prompt in prompts:
             number = number_of(self.tokenizer.decode(prompt)) or 0
             turns, script = self.turns[number], self.answers[number % PLAYED]
             ids = script[min(len(turns), len(script) - 1)]
-            first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
+            first = 1 + 0.1 * number + 0.01 * len(turns)  # distinct for each answer
             turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
             answers.append(turns[-1][1:])
         return answers
 
     def environment(self) -> type:
-        """The class of environments that writes this record."""
+        """A class of environments that write this record."""
         record = self
 
         class Probe:
-            """Talks by `reply`; its return is that of its number."""
+            """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
@@ -1091,8 +1097,8 @@ class Record:
                 record.heard[self.number].append(text)
                 record.early |= {self.number} if self.scored else set()
                 self.count += 1
-                over = self.count >= ANSWERS[self.number % PLAYED]
-                return None if over else f"[talk {self.number}] No, {self.count}."
+                is_over = self.count >= ANSWERS[self.number % PLAYED]
+                return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -1102,7 +1108,7 @@ class Record:
 
 
 def through_a_file(record: Record, load):
-    """What `load`, a trainer's own, makes of a record's environments in a file as a user's are."""
+    """Load a record's environments by `load`, the trainer's own function, from a file as if they were a user's."""
     sys.modules["selfcheck_environment"] = module = types.ModuleType("selfcheck_environment")
     module.Probe = record.environment()
     with tempfile.TemporaryDirectory() as folder:
@@ -1112,7 +1118,7 @@ def through_a_file(record: Record, load):
 
 
 def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
-    """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
+    """Answers whose text, if encoded again, gives other ids (if the tokenizer has such); every third is cut off."""
     special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     plain, draw = [i for i in range(len(tokenizer)) if i not in special], random.Random(0)
 
@@ -1143,7 +1149,7 @@ class ScriptsTrainer(Trainer):
 
     @property
     def user_errors(self) -> tuple:
-        """Exceptions that speak to the user."""
+        """Exceptions whose text is meant for the user."""
         return (self.module.UserError, SystemExit)
 
     def load(self) -> None:
@@ -1178,19 +1184,17 @@ class ScriptsTrainer(Trainer):
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
     def cut_down(self, config):
-        """The settings of a few short sequences."""
+        """The settings, cut down to a few short sequences."""
         small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
         small["rollout_batch_size"] = 0
-        small |= {"minibatches": 1, "ppo_epochs": 2}  # with a single step the old log-probs are left to the update
+        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
 
     def noise(self, rows: int, width: int):
-        """Uniform draws of a sampler, [rows, width]."""
-        import numpy as np
-
+        """Uniform random numbers for the sampler, [rows, width]."""
         return np.random.default_rng(0).random((rows, width))
 
     def scores(self, samples: list[dict]):
@@ -1214,8 +1218,6 @@ class ScriptsTrainer(Trainer):
         return self.module.collate(samples, self.models.pad_id, self.device)
 
     def logprobs(self, batch: dict, **settings):
-        import torch
-
         config = dataclasses.replace(self.config, **settings)
         with torch.no_grad(), self.module.autocast(config, self.device):
             hidden = self.module.predicting_states(self.models.policy, batch)
@@ -1227,22 +1229,18 @@ class ScriptsTrainer(Trainer):
         return self.module.make_experience(config, *given, config.kl_coef or 0.05)
 
     def per_pass(self, rows: int) -> dict:
-        settings = {"micro_batch_tokens": rows}  # 1: a row
+        settings = {"micro_batch_tokens": rows}  # at 1 each row is a micro-batch
         if hasattr(self.config, "logits_chunk"):
             vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
             settings |= {"logits_chunk": (2 * rows + 1) * vocabulary, "entropy_coef": self.config.entropy_coef or 0.01}
         return settings
 
     def accumulate(self, config, batch: dict) -> None:
-        import torch
-
         self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
     def start_update(self, batch: dict, models, step) -> None:
-        import torch
-
         optimizer = self.module.make_optimizer(self.config, models)
         optimizer.step, scaler = step, torch.amp.GradScaler(self.device.type, enabled=False)
         number = getattr(self.config, "critic_warmup_steps", 0)
@@ -1304,14 +1302,14 @@ class OnePage(Trainer):
 
     @property
     def fields(self) -> dict:
-        own = getattr(self.module, "Config", None)
-        return {f.name: f for f in dataclasses.fields(own)} if dataclasses.is_dataclass(own) else {}
+        config = getattr(self.module, "Config", None)
+        return {f.name: f for f in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else {}
 
     def missing(self) -> list[str]:
         return lacking(self.module, PAGE, self.fields) + (lacking_fields(self.fields) if self.fields else [])
 
     def parse(self, flags: list[str]) -> list[str]:
-        """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
+        """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
@@ -1324,8 +1322,8 @@ class OnePage(Trainer):
             if name == "reward":
                 specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
-            there = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
-            need(there, f"got no --{name}; expected the flags of a run; try --{name}")
+            exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
+            need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
             flags = [*flags, f"--{name}", value]
         if hasattr(self.module, "parse_config"):
             self.config = self.module.parse_config(flags)
@@ -1336,15 +1334,17 @@ class OnePage(Trainer):
             flags = in_own_words(flags, list(self.fields))
             self.config = HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
-            raise UserError(f"{error}; expected those of the trainer; try --help") from error
+            raise UserError(
+                f"got {str(error).partition(': ')[2]}; expected flags of the trainer; try its --help"
+            ) from error
         return []
 
     def known(self, **settings) -> dict:
-        """Those of the settings that the page has."""
+        """The settings that are fields of the page's Config."""
         return {name: value for name, value in settings.items() if name in self.fields}
 
     def load(self) -> None:
-        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        """Load everything through the trainer, as its `train` does, cut down to a few short sequences."""
         import torch
 
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
@@ -1362,7 +1362,7 @@ class OnePage(Trainer):
         self.models, self.device = copy.copy(self.with_reference), torch.device(self.with_reference.device)
         bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         bf16 = bf16 or next(self.models.policy.parameters()).dtype != torch.float32
-        self.precision = "bf16" if bf16 else "fp32"  # bf16 on a GPU that has it, or where the weights are
+        self.precision = "bf16" if bf16 else "fp32"  # bf16 if the GPU or the weights are
         self.models.reference = self.models.reference if kl_coef else None
         if self.plays:
             self.guard()
@@ -1379,7 +1379,7 @@ class OnePage(Trainer):
         return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
 
     def guard(self) -> None:
-        """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
+        """Let the trainer check the chat template, as before a run; it exits if the template cannot be used."""
         if hasattr(self.module, "check_template"):
             self.module.check_template(self.models)
 
@@ -1392,10 +1392,10 @@ class OnePage(Trainer):
             return self.collate([self.sample(prompt, *answer) for prompt, answer in answers])
 
         self.guard()
-        made = through_a_file(record, self.module.load_environment)
+        environment = through_a_file(record, self.module.load_environment)
         self.module.generate = scripted
         try:
-            batch, *_ = self.module.rollout(config, self.models, made, rows)
+            batch, *_ = self.module.rollout(config, self.models, environment, rows)
         finally:
             self.module.generate = generate
         return batch, batch["scores"].tolist()
@@ -1434,9 +1434,9 @@ class OnePage(Trainer):
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        # pages stop where sampler and trainer differ
+        # a page stops if sampler and trainer differ
         batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
-        if "teacher" in self.fields:  # no advantages: it trains by the divergence
+        if "teacher" in self.fields:  # no advantages: it minimises the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
         return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
@@ -1464,8 +1464,8 @@ class OnePage(Trainer):
         return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
 
     def clips(self):
-        own = getattr(self.module, "policy_loss", None)
-        if own and len(inspect.signature(own).parameters) < 4:
+        loss = getattr(self.module, "policy_loss", None)
+        if loss and len(inspect.signature(loss).parameters) < 4:
             return [], "policy_loss takes no bound: no clip"
         if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
             return ["token", "sequence", "weight_5"], ""
@@ -1486,12 +1486,12 @@ class OnePage(Trainer):
 
 
 def load_trainer(file: str) -> Trainer:
-    """The trainer of a file, as the checks see it; UserError where it cannot be loaded or lacks a name."""
+    """Load a trainer's file; UserError if it cannot be loaded or lacks a name of the contract."""
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
         f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
-        "try scripts/ppo_train.py",
+        f"try {in_bundle('scripts/ppo_train.py')}",
     )
     sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
     module = import_file("trainer", file, file)
@@ -1501,7 +1501,7 @@ def load_trainer(file: str) -> Trainer:
     need(
         not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
-        "can be called; try templates/grpo.py",
+        f"can be called; try {in_bundle('templates/grpo.py')}",
     )
     need_names(file, names)
     return trainer
@@ -1520,33 +1520,27 @@ def need_names(file: str, names: list[str]) -> None:
 
 
 def own_ids(s: Trainer, sample: dict):
-    """Ids [1, T] of one sequence alone, without padding."""
-    import torch
-
+    """Ids [1, T] of one sequence, without padding."""
     return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.device)
 
 
 def own_autocast(s: Trainer):
     """The mixed precision of the trainer."""
-    import torch
-
     return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
 
 
 def own_dists(s: Trainer, network, sample: dict, width: int | None = None):
-    """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
-    import torch
-
+    """Log-probs [n, V] over the vocabulary by which a network predicts a sample's n sampled tokens."""
     ids, places = own_ids(s, sample), torch.tensor(sampled_places(sample)).bool()
     with own_autocast(s):
         logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
-    width = width or getattr(network, "known_tokens", None)  # rows beyond the tokenizer are no tokens
+    width = width or getattr(network, "known_tokens", None)  # leave out logits of padded rows
     logits = logits[-len(places) - 1 : -1, :width][places]  # entry t - 1 predicts t
     return torch.log_softmax(logits.float() / s.config.temperature, dim=-1)
 
 
 def own_forward(s: Trainer, sample: dict):
-    """(log-probs, entropies), both [n], of a sample's n sampled tokens."""
+    """(Log-probs, entropies), both [n], of a sample's n sampled tokens."""
     dist, places = own_dists(s, s.models.policy, sample), sampled_places(sample)
     targets = own_ids(s, sample)[0, -len(places) :][dist.new_tensor(places).bool()]
     return dist.gather(-1, targets[:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
@@ -1554,8 +1548,6 @@ def own_forward(s: Trainer, sample: dict):
 
 def own_logprobs(s: Trainer, samples: list[dict] | None = None):
     """Log-probs of all sampled tokens of the samples (the probes, unless given), [tokens]."""
-    import torch
-
     with torch.no_grad():
         return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
 
@@ -1567,7 +1559,7 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-# whose ratio is clipped: a token's, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or that of a constant weight
+# {what is clipped: loss}: a token's ratio, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or a constant weight
 CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
 
 
@@ -1582,7 +1574,7 @@ def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
 def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants.
 
-    Without `clip` the old log-probs are the current ones; else it is the clip of `own_surrogate`.
+    `clip`: one of CLIPS; "" takes the current log-probs as the old ones.
     """
     mask = responses(batch, s.probes)
     for i, sample in enumerate(s.probes):
@@ -1599,15 +1591,13 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
 
 
 def own_divergence(s: Trainer, sample: dict, definition: Definition):
-    """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
-    import torch
-
+    """Sum over the sampled tokens of kl_coef * divergence from the teacher; 0 without one."""
     if definition.teacher is None:
         return 0.0
     student = own_dists(s, s.models.policy, sample, definition.width)
     with torch.no_grad():
         teacher = own_dists(s, definition.teacher, sample, definition.width)
-    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # one of them may have rows of padding
+    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # either may have padded rows
     student, teacher = (torch.log_softmax(x[:, :width], dim=-1) for x in (student, teacher))
     mixture = (1 - beta) * student.exp() + beta * teacher.exp()
     forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
@@ -1617,9 +1607,9 @@ def own_divergence(s: Trainer, sample: dict, definition: Definition):
 
 
 def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: float) -> list:
-    """Gradients of vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2), of the critic alone.
+    """Gradients of the critic for vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2).
 
-    V is of the plain critic; mask, old values and returns are the batch's.
+    V comes from the plain critic; mask, old values and returns from the batch.
     """
     way, count = "clipped half squared error" if value_clip else "half squared error", batch["response_mask"].sum()
     for i, columns in enumerate(responses(batch, s.probes, whole=True)):
@@ -1632,7 +1622,7 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
 
 # --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
 
-ANSWER = "Yes"  # text of the assistant turns rendered here
+ANSWER = "Yes"  # the assistant's text in rendered chats
 
 
 @check(moved=False)
@@ -1658,8 +1648,8 @@ def special_tokens(s: Trainer):
     }
     names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
     text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
-    found = [fault for fault, wrong in faults.items() if wrong]
-    return not found, "; ".join([text, *found])
+    true = [fault for fault, is_true in faults.items() if is_true]
+    return not true, "; ".join([text, *true])
 
 
 def turn_end(tokenizer) -> list[int]:
@@ -1674,7 +1664,7 @@ def turn_end(tokenizer) -> list[int]:
 
 @check(moved=False)
 def template_ends_at_generation(s: Trainer):
-    """The ids of a prompt are those of prompt + answer up to where the answer starts.
+    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
 
     Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
         before an assistant's text (no space at its end).
@@ -1697,7 +1687,7 @@ def template_ends_at_generation(s: Trainer):
 
 
 def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
-    """Whether `whole` is `ids` followed by ANSWER; an empty thinking part may stand on either side."""
+    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
     tail = tokenizer.decode(whole[len(ids) :])
     if whole[: len(ids)] != ids:
         prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
@@ -1739,8 +1729,8 @@ INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
 # ----------------------------------------------------------- numeric checks (src/programs/selfcheck/numeric_checks.py)
 
 GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
-BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
-# holes in two rows, pads on either side
+BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # clip_eps_low and _high; log-ratios, 0.1 within one bound
+# response masks with holes in two rows and pads on either side
 RESPONSES = (
     (0, 0, 1, 1, 1, 1, 1, 1, 1),
     (0, 0, 0, 1, 0, 0, 1, 1, 0),
@@ -1751,22 +1741,20 @@ RESPONSES = (
 
 @check(moved=False)
 def gae_formula(s: Trainer):
-    """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
+    """The trainer's gae gives the paper's sum over ragged rows with pads and holes.
 
     Try: A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, where t + 1 is the next sampled
         token: carry V and A past tokens outside the mask, begin with 0 after the last, and give advantages + values as
         returns.
     """
-    import torch
-
     if not hasattr(s.module, "gae"):
         return None, "no critic: no gae"
     mask = torch.tensor(RESPONSES)
     generator = torch.Generator().manual_seed(0)
     rewards, values = (torch.randn(mask.shape, generator=generator) * mask for _ in range(2))
     advantages, returns = s.module.gae(rewards, values, mask, GAMMA, LAMBDA)
-    own, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
-    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
+    expected, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
+    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, expected), (returns, expected + values))]
     text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
 
@@ -1791,7 +1779,7 @@ def experience_formula(s: Trainer):
     for row, places, probe in zip(rewards, mask, s.probes, strict=True):
         row[places.nonzero()[-1]] += probe["score"]
     gaps, values = [], batch["values"]
-    for gae_lambda in (LAMBDA, 1.0):  # of lambda 1: Monte Carlo
+    for gae_lambda in (LAMBDA, 1.0):  # at lambda 1: Monte Carlo
         plain = own_gae(rewards, values, mask, GAMMA, gae_lambda)[mask]
         ways = (plain, *((plain - plain.mean()) / plain.std(correction=i) for i in (0, 1)))
         got = ((batch["returns"] - values)[mask] - plain, *[batch["advantages"][mask] - x for x in ways])
@@ -1803,13 +1791,11 @@ def experience_formula(s: Trainer):
 
 @check()
 def value_loss_gradient(s: Trainer):
-    """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
+    """The critic's gradient is that of the definition, even where the clip acts and in a response with a hole.
 
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
     """
-    import torch
-
     with torch.no_grad():
         if own_values(s, s.probes[0]) is None:
             return None, "no critic"
@@ -1822,9 +1808,7 @@ def value_loss_gradient(s: Trainer):
 
 
 def with_values(s: Trainer, clip: float) -> dict:
-    """The trainer's batch with a hole, and old values and returns on either side of the clip."""
-    import torch
-
+    """The trainer's batch with a hole in a response, and old values and returns on both sides of the clip."""
     batch = {name: x.clone() for name, x in s.settled().items()}
     places = responses(batch, s.probes, whole=True)
     hole = places[0].nonzero()[1].item()
@@ -1832,7 +1816,7 @@ def with_values(s: Trainer, clip: float) -> dict:
         batch[name][0, hole] = 0
     with torch.no_grad():
         values = torch.cat([own_values(s, probe) for probe in s.probes])
-    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # in clips; no two terms are near each other
+    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # times the clip; the max is never near a tie
     for name, steps, sign in (("values", moves, -1), ("returns", errors, 1)):
         repeated = torch.tensor(steps, device=values.device).repeat(len(values))[: len(values)]
         batch[name][places] = (values + sign * clip * repeated).to(batch[name])
@@ -1841,7 +1825,7 @@ def with_values(s: Trainer, clip: float) -> dict:
 
 @check(moved=False)
 def group_advantages(s: Trainer):
-    """The advantages of a group are its scores less their mean, times what papers multiply them by; 0 if all are equal.
+    """A group's advantages are its scores minus their mean, scaled as in some paper, and 0 if all scores are equal.
 
     Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch; divide by
         nothing, or by the standard deviation or the mean of the group.
@@ -1856,10 +1840,10 @@ def group_advantages(s: Trainer):
     )
     scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
     for group in {*groups}:
-        ours = [i for i, g in enumerate(groups) if g == group]
-        deviation, mean = (f([scores[i] for i in ours]) for f in (statistics.pstdev, statistics.fmean))
-        by = [usual[i] / (scores[i] - mean) for i in ours]
-        factors += [(x, x * deviation, x * mean) for x in by]
+        members = [i for i, g in enumerate(groups) if g == group]
+        deviation, mean = (f([scores[i] for i in members]) for f in (statistics.pstdev, statistics.fmean))
+        scales = [usual[i] / (scores[i] - mean) for i in members]
+        factors += [(x, x * deviation, x * mean) for x in scales]
     alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
     text, none = ", ".join(f"{x:.3g}" for x, *_ in factors), largest(map(abs, flat))
     return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
@@ -1891,11 +1875,11 @@ def first_update_ratio(s: Trainer):
             return None, "the divergence from a teacher has no old policy"
         old = batch["old_logprobs"][responses(batch, s.probes)]
         peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
-        seen = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
-        if seen == ():
+        inputs = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
+        if inputs == ():
             return False, "update() never called the policy loss"
-        if seen:
-            peaks.append((seen[0] - seen[1]).abs().max().item())
+        if inputs:
+            peaks.append((inputs[0] - inputs[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text
@@ -1903,7 +1887,7 @@ def first_update_ratio(s: Trainer):
 
 @check()
 def sampler_agreement(s: Trainer):
-    """Log-probs as the sampler saw them are the trainer's.
+    """The sampler's log-probs are the trainer's.
 
     Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
     """
@@ -1920,9 +1904,9 @@ def logprob_shift(s: Trainer):
 
     Try: take the log-prob of token t from the logits at t - 1, divided by the temperature.
     """
-    own = own_logprobs(s) if s.moved else s.initial
-    passed, text = agree(s.response_logprobs(s.probes), own, s.limits[0])
-    return passed, f"trainer and model {text}, {len(own)} tokens"
+    expected = own_logprobs(s) if s.moved else s.initial
+    passed, text = agree(s.response_logprobs(s.probes), expected, s.limits[0])
+    return passed, f"trainer and model {text}, {len(expected)} tokens"
 
 
 @check()
@@ -1931,8 +1915,6 @@ def padding(s: Trainer):
 
     Try: pad prompts on the left, mask the pads, and count positions over real tokens only.
     """
-    import torch
-
     for mask in s.generated(prompts_of(s))[1]["attention_mask"]:
         real = mask.nonzero().squeeze(-1)
         if real[-1] - real[0] + 1 != len(real):
@@ -1958,12 +1940,11 @@ def padding(s: Trainer):
 
 
 def prompts_of(s: Trainer) -> list[list[int]]:
-    """The prompts of the probes."""
     return [probe["prompt_ids"] for probe in s.probes]
 
 
 def greedy_differences(s: Trainer) -> int:
-    """How many greedy completions differ between a batch and alone, near-ties aside."""
+    """How many greedy completions differ between in a batch and alone, near-ties of the top tokens aside."""
     prompts, count = prompts_of(s), 0
     for prompt, together in zip(prompts, s.generated(prompts, greedy=True)[0], strict=True):
         (alone,) = s.generated([prompt], greedy=True)[0]
@@ -2005,7 +1986,7 @@ def update_steps(s: Trainer):
 
 @check()
 def advantages_detached(s: Trainer):
-    """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
+    """The experience carries no gradient, and the policy gradient is that of the definition.
 
     Try: compute the experience under torch.no_grad() and give the policy loss constant advantages; a loss that
         deliberately differs from those of the papers fails here too.
@@ -2021,7 +2002,7 @@ def advantages_detached(s: Trainer):
 
 
 def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:
-    """(relative difference, ratio of the lengths, definition, clip) nearest to the trainer's policy gradient."""
+    """(Relative difference, ratio of norms, definition, clip) of the definition nearest to the trainer's gradient."""
     gradients = s.gradients(batch, **({"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}))[:1]
     comparisons = []
     for clip, d in itertools.product(clips, definitions):
@@ -2056,9 +2037,7 @@ def policy_clip(s: Trainer):
 
 
 def off_policy(s: Trainer, batch: dict) -> dict:
-    """The batch with old log-probs on all sides of the clip, each with advantages of both signs."""
-    import torch
-
+    """The batch with old log-probs on all sides of the clip, and advantages of both signs."""
     places, generator = responses(batch, s.probes), torch.Generator().manual_seed(0)
     batch = batch | {name: batch[name].clone() for name in ("advantages", "old_logprobs")}
     count = int(places.sum())
@@ -2112,21 +2091,21 @@ turn_check = check(moved=False, plays=True)
 
 @dataclass
 class Row:
-    """A conversation of the batch, without pads."""
+    """A conversation in the trainer's batch, without pads."""
 
     ids: list[int]
     mask: list[int]
     logprobs: list[float]
     score: float
-    number: int | None  # which conversation it is
-    turns: list  # its answers, as they were asked for and given
-    outside: int  # tokens of the mask at pads
+    number: int | None  # of the conversation, as its text says
+    turns: list  # its `Turn`s
+    outside: int  # pads at which the mask is 1
 
 
 def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
-    """Let the trainer play two conversations of each of two rows, whose objects it gets twice, as groups have them."""
+    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
-    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # by which the template ends an answer
+    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
     record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
@@ -2146,7 +2125,7 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
 
 
 def broken_turn(s: Trainer, row: Row) -> str:
-    """How a conversation of the batch departs from what was sampled; "" where it does not."""
+    """How a conversation in the batch departs from what was sampled; "" if it does not."""
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
         return "it has nothing of its conversation: the text that reset returns must follow the prompt"
@@ -2179,13 +2158,13 @@ def turn_ids(s: Trainer):
     answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow only one"
-    odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
+    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
     text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {odd} of them differ if encoded again"
+    return True, f"{text}; {ambiguous} of them differ if encoded again"
 
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
-    """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
+    """What is wrong with a conversation's response_mask or rollout_logprobs."""
     expected = [0] * len(row.ids)
     for turn in row.turns:
         expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
@@ -2213,8 +2192,8 @@ def turn_mask(s: Trainer):
         return None, "the sampled tokens cannot be found in the batch: see turn_ids"
     by_row = [mask_faults(s, row) for row in rows]
     if any(by_row):
-        said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
-        return False, "response_mask: " + "; ".join(said)
+        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+        return False, "response_mask: " + "; ".join(faults)
     count = sum(sum(row.mask) for row in rows)
     return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
 
@@ -2254,16 +2233,16 @@ def turn_state(s: Trainer):
         for n, turns in sorted(record.turns.items())
     }
     faults = [*record.shared]
-    for number, said in answers.items():
+    for number, given in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
             faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
-        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*said}]
+        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
         if others:
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
-        elif len(said) != len(heard):
-            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(said)} answers")
+        elif len(given) != len(heard):
+            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
@@ -2272,15 +2251,15 @@ TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
 
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
-PROBE_TOKENS = 64  # of the prompts of probes
+PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def prepare(s: Trainer) -> None:
-    """Load everything through the trainer, and make the sequences on which it is checked.
+    """Load everything through the trainer, and make the probes.
 
     Raises:
-        UserError: for what keeps the checks from starting.
+        UserError: the checks cannot start.
     """
     try:
         s.load()
@@ -2289,13 +2268,13 @@ def prepare(s: Trainer) -> None:
     except s.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
-        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
+        raise UserError(f"got {type(error).__name__} before the first check: {' '.join(str(error).split())}") from error
 
 
 def make_probes(rows: list[dict], holes: bool) -> list[dict]:
-    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
+    """Samples cut from real prompts, all different: prompts get longer, responses shorter.
 
-    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
+    With `holes`, the second response has a token that was not sampled, as if from a tool.
     """
     probes = []
     for i, row in enumerate(rows[:PROBES]):
@@ -2305,7 +2284,7 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
         sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
-        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # no two alike, none below 0, groups of other widths
+        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # distinct, positive; groups differ in spread
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})
     return probes
@@ -2332,7 +2311,7 @@ def move(s: Trainer) -> None:
 
 
 def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
-    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
+    """Load a trainer with its flags and run the checks; UserError if they cannot start."""
     known = [function.__name__ for function in CHECKS]
     for name in left_out:
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
@@ -2345,7 +2324,7 @@ def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
 
 
 def result_of(s: Trainer, function, left_out: list[str]) -> dict:
-    """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
+    """Run a check and report it on stderr; if it raises or exits, it fails with the exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
         if function.moved and not s.moved:
@@ -2383,15 +2362,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    own = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
-    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
+    text = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
+    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=text)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
         tell(CONTRACT.rstrip())
         return 0
     if not options.trainer:
-        parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
+        parser.error(f"got no TRAINER.py; expected it first, then its flags; try {in_bundle('templates/ppo.py')}")
     quiet_environment()
     started = time.perf_counter()
     try:

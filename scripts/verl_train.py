@@ -20,87 +20,85 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     job.json, settings.json      what these modules read; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED lists settings that verl cannot express (an error), IDLE_IN_VERL those without effect there, TODAY the keys that
-verl dropped or ignores and what to write instead, TRAPS the overrides that would undo a setting or a guard.
+Settings that verl cannot express are errors. It names those without effect there, keys that verl dropped or ignores,
+with what to write instead, and overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
-    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
-    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides mine.txt              # written by hand: KEY=VALUE a line
+    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
+    python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
-    python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
 Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
 failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       163-168  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#       171-182  python source     Parses Python source in a process with threads
-#       185-275  messages          Errors that a user can fix, each with its exit code, messages on stderr, and the …
-#       278-318  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       321-481  dialect           Names of settings: ours, the pages' and TRL's. A program accepts every name with …
-#       484-721  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       724-774  processes         The processes of a run: torch at first use, device, threads, sums, distributing …
-#      777-1153  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1156-1203  exit codes        How a program ends: errors that a user can fix become a message and an exit code
-#     1206-1423  data files        Data files as text: unpack, decode, refuse files without data; the rows of CSV and …
-#     1426-1539  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1542-1787  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1790-1887  stated answers    Where a text states its final answer: marks and phrases in 20 languages, and the …
-#     1890-2025  answer marks      Final answers that worked solutions mark by a last line `#### 42`, or state there
-#     2028-2310  question parts    Columns that look like part of the question: passages, options, images, a second text
-#     2313-2423  chat              Chat templates: their settings, how they render messages, and strings that bypass …
-#     2426-2462  held out          Held-out prompts: keep rows back for them, count those that also train, refuse a …
-#     2465-2498  prompts           Prompts as token ids, for training and held out
-#     2501-2518  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2521-2625  verl keys         Keys of verl's configuration: all of today's, and those of older guides
-#     2628-2666  verl composition  verl's configuration as Hydra composes it from overrides, by the installed verl
-#     2669-2905  trl names         Names of today's TRL: configs with their defaults, arguments of trainers, names in …
-#     2908-2982  extracts          Extract the part of a Python file that some of its names need
-#     2985-3197  user code         What a reward gets: texts, copies of the columns, and a process state of its own
-#     3200-3460  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     3463-3758  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3761-3915  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3918-4144  tool calls        Tool calls in model output: read by the tokenizer's response template, or by one …
-#     4147-4287  tool runs         Run the calls of many conversations side by side: each has a time limit, and none …
-#     4290-4352  control tokens    Render messages so that nothing in them becomes a control token, where …
-#     4355-4610  turn bridge       The tokens between turns, from the chat template alone: sampled ids are never …
-#     4613-4767  conversations     A conversation with an environment: its record, and calls of the environment's …
-#     4770-4909  play              Play a policy's conversations with environments: each turn samples all open ones …
-#     4912-5091  play setup        Setup of conversations, and their scores, for all programs that take --environment
-#     5094-5207  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5210-5216  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5219-5300  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5303-5348  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5351-5453  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5456-5751  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5754-5837  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5840-5865  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5868-6057  memory            The memory that a run will need, from the shape of its networks
-#     6060-6067  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6070-6174  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6177-6283  settings          Settings, and hardware by name
-#     6286-6721  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6724-6792  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6795-6876  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6879-6976  data              Rows as verl reads them
-#     6979-7067  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7070-7317  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7320-7571  overrides         Our settings as verl's overrides
-#     7574-7722  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7725-7819  memory            Memory of one GPU, and sizes that do not divide
-#     7822-8042  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8045-8185  job folder        The folder of a job: data, rewards, an environment, settings
-#     8188-8297  checks            --check: everything that can be verified before a run
-#     8300-8574  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8577-8798  export            --export: a job as four files that need neither this script nor its bundle
-#     8801-8893  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8896-8943  command           The command line
+#       161-166  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       169-180  python source     Parses Python source in a process with threads
+#       183-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       276-321  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       324-485  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       488-727  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       730-779  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      782-1158  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1161-1208  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1211-1428  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1431-1544  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1547-1792  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1795-1892  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1895-2030  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2033-2314  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2317-2427  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2430-2471  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2474-2505  prompts           Load training and held-out prompts as token ids
+#     2508-2525  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2528-2632  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2635-2673  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2676-2912  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2915-2989  extracts          Extract from a Python file what some of its names need
+#     2992-3204  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3207-3464  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3467-3780  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3783-3937  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3940-4172  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4175-4316  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4319-4381  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4384-4639  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4642-4800  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4803-4944  play              Play a policy's conversations with environments; each turn samples all open …
+#     4947-5124  play setup        Set up and score conversations, for all programs that take --environment
+#     5127-5240  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5243-5249  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5252-5333  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5336-5381  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5384-5491  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5494-5789  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5792-5876  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5879-5904  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5907-6096  memory            The memory that a run will need, from the shape of its networks
+#     6099-6106  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6109-6213  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6216-6322  settings          Settings, and hardware by name
+#     6325-6760  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6763-6831  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6834-6916  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6919-7016  data              Rows as verl reads them
+#     7019-7107  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7110-7357  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7360-7611  overrides         Our settings as verl's overrides
+#     7614-7762  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7765-7860  memory            Memory of one GPU, and sizes that do not divide
+#     7863-8083  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8086-8226  job folder        The folder of a job: data, rewards, an environment, settings
+#     8229-8338  checks            --check: everything that can be verified before a run
+#     8341-8615  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8618-8839  export            --export: a job as four files that need neither this script nor its bundle
+#     8842-8934  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8937-8985  command           The command line
 
 import argparse
 import ast
@@ -164,7 +162,7 @@ from uuid import uuid4
 
 
 def with_values(text: str, **values) -> str:
-    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    """Replace `{name}` in a text by its value; `"{name}"` loses its quotes, which keep a Python template valid."""
     return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
 
 
@@ -172,8 +170,8 @@ def with_values(text: str, **values) -> str:
 
 
 def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
-    """`ast.parse`, again where another thread disturbs it: CPython 3.11 counts the depth of all threads in one place,
-    and then raises a SystemError for a sound source. A lock would hang in a process forked while it is held."""
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
     for _ in range(100):
         try:
             return ast.parse(source, name, mode)
@@ -186,14 +184,14 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, or 120 columns where there is none."""
+    """Help as wide as the terminal, or 120 columns without one."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=32, width=shutil.get_terminal_size((120, 0)).columns - 2)
 
 
 class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+    """An error that the user can fix; printed without a traceback. `code` is the exit code."""
 
     code = 2
 
@@ -205,7 +203,7 @@ class RewardError(UserError):
 
 
 class MemoryShortage(UserError):
-    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+    """Memory ran out. `before_update`: the step had not changed any weight yet."""
 
     def __init__(self, message: str, before_update: bool = False):
         super().__init__(message)
@@ -213,7 +211,7 @@ class MemoryShortage(UserError):
 
 
 class RowFlaw(UserError):
-    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+    """A row that cannot be used: its field, what it held, what was expected, and how to fix it."""
 
     def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
         super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
@@ -226,7 +224,7 @@ SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate mem
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    """Whether an error or one of its causes is a full disk or quota, by errno or a library's message."""
     while error:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
             return True
@@ -235,7 +233,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    """Whether an error or one of its causes, up to a UserError, says that CPU or GPU memory ran out."""
     while error and not isinstance(error, UserError):
         if isinstance(error, MemoryError) or SHORT.search(str(error)):
             return True
@@ -244,9 +242,9 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
-    """What the user is told of an error of `is_out_of_memory`."""
-    said = str(error).partition("\n")[0][:200] or type(error).__name__
-    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    """The MemoryShortage for an error of `is_out_of_memory`."""
+    reason = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got an out-of-memory error {phase} ({reason}); expected enough memory; try {advice}"
     return MemoryShortage(message, before_update)
 
 
@@ -257,13 +255,13 @@ def need(condition, message: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -271,7 +269,7 @@ def tell(*words: str, end: str = "\n") -> None:
 
 
 def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
+    """'; try NAME' for the name most similar to a word; "" if none is similar."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
@@ -286,41 +284,46 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
 def has_embedded_data(data: str) -> bool:
-    """Whether training prompts are the embedded task's."""
+    """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
 
 
 def held_out_source(config) -> str:
-    """--eval_data, or the embedded task's where its data train; "" for none."""
+    """--eval_data, or the embedded task's held-out file if its training file is used; "" for none."""
     return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
 
 
 def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file as JSON."""
+    """The prompts of a JSONL file, each as JSON text."""
     return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
 
 
 def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts are of the embedded task, as in a part of its files."""
+    """Whether all prompts of a file occur in the embedded task's files."""
     try:
         return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
-    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+def specs_for(data: str, specs: list[str]) -> list[str]:
+    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
     need(
         specs or has_embedded_prompts(data),
-        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
     )
     return specs or EMBEDDED_SPECS
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
-# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+# Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
 SYNONYMS = [
     line.split()
     for line in """
@@ -354,7 +357,7 @@ base base_model
 """.strip().splitlines()
 ]
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+# (name that a program does not have, settings that it must have, how these follow from the name)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
@@ -384,16 +387,16 @@ RELATIONS = (
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
-OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # what TRL counts by them; our steps are rollouts
+OPTIMIZER_STEPS = {"max_steps", "save_steps", "eval_steps"}  # TRL counts these in optimizer steps, we in rollouts
 
 
 def flag_name(word: str) -> str:
-    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    """The name in `--name` or `--name=value`, with `_` for `-`; "" if the word is not a flag."""
     return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
 
 
 def flag_values(words: list[str]) -> dict[str, str]:
-    """The value that each flag of a command line has last."""
+    """{flag: its last value} of a command line; "" for a flag without a value."""
     follows = [*words, "--"][1:]
     pairs = [
         (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
@@ -402,7 +405,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -423,21 +426,22 @@ def relation(name: str, names, values: dict[str, str]) -> str:
 
 
 def own_name(name: str, names) -> str:
-    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
     return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
-    """A command line in a program's own names, spelled with `_`; one setting by two names needs one value.
+    """Translate a command line to a program's own names, spelled with `_`.
 
-    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` only one: `clip_eps_high` is added then, unless it is
+    among `elsewhere`, the names that a settings file gives.
 
     Raises:
         UserError: two names of one setting have different values.
     """
-    found, first, values = [], {}, flag_values(words)
+    translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
         own = own_name(given, names) if given else ""
@@ -445,14 +449,14 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
             before = first.setdefault(own, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
             need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        found.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
-        found.append(f"--clip_eps_high={values['epsilon']}")
-    return found
+        translated.append(f"--clip_eps_high={values['epsilon']}")
+    return translated
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    """Whether two texts are equal as texts or numbers, as `1e-5` and `0.00001` are."""
     try:
         return one == other or float(one) == float(other)
     except ValueError:
@@ -460,9 +464,9 @@ def same_value(one: str, other: str) -> bool:
 
 
 def check_units(settings: dict, words: list[str]) -> None:
-    """Raise UserError for names of TRL's that count something else with these settings.
+    """Raise UserError for TRL's names whose unit differs from ours under these settings.
 
-    TRL's steps are optimizer steps, ours are rollouts; its cispo bounds the weight itself, ours the distance from 1.
+    TRL's steps are optimizer steps, ours are rollouts. Its cispo bounds the weight itself, ours its distance from 1.
     """
     values = flag_values(words)
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
@@ -485,28 +489,28 @@ def check_units(settings: dict, words: list[str]) -> None:
 
 
 class BaseConfig:
-    """What the Config of every program is; the parts name the fields that they read."""
+    """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
-    given = frozenset()  # names of the settings that the command line or its YAML file has
-    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = decode_graphs = True  # settings of those that sample in every step
-    attn_implementation = "auto"  # a setting of those that train or evaluate
-    share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = hold_out = 0  # of those that evaluate as they train
-    threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
+    given = frozenset()  # names of the settings on the command line or in its YAML file
+    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
+    reuse_prefill = decode_graphs = True  # in programs that sample in every step
+    attn_implementation = "auto"  # in programs that train or evaluate
+    share_prompts = False  # in programs that train without a library's trainer
+    eval_rows = hold_out = 0  # in programs that evaluate while training
+    threads = "auto"  # in programs that compute on a CPU
+    score_while_sampling = "never"  # in programs that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+    """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
-        choices: a list, or a function that returns one where the names stand further down in the file.
-        positive: a number that must be above 0; others may be 0.
+        choices: a list, or a function that returns one if the names are defined later in the file.
+        positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: of a number that may also be `auto`: what that stands for; the default is the most that is chosen.
-        section: heading of the settings from here on, in --help.
+        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
@@ -514,9 +518,9 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 
 
 def in_order(**after):
-    """Decorate a dataclass that inherits settings: `b="a"` puts b after a, and a new one follows the one above it.
+    """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order is that of --help, of the YAML template and of saved settings.
+    The order applies to --help, the YAML template and saved settings.
     """
 
     def decorate(config_class):
@@ -536,28 +540,28 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
+    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
         return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected true or false")
 
 
 def parse_auto(text: str) -> int | None:
-    """Read a whole number, or `auto` as None."""
+    """Parse a whole number, or `auto` as None."""
     try:
         return None if text.lower() == "auto" else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number or auto") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number or auto") from None
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, under the headings of its sections; absent flags stay absent."""
-    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    """A parser with one flag per field of `config_class`, grouped by section; flags that are not given stay absent."""
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the full list would bury an error message
     parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=Help, allow_abbrev=False)
     group, hidden = parser, argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
@@ -586,9 +590,9 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
 
 
 def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line.
+    """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    The keys stay as they are: one that is known by another name too.
+    Keys keep their names, also synonyms.
     """
     import yaml
 
@@ -596,20 +600,20 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
         text = Path(path).read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+        raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected some")
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
-    said = {str(key): str(value) for key, value in settings.items()}
+    texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        gone = (removed or {}).get(str(key))
-        need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
+        replacement = (removed or {}).get(str(key))
+        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
+        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         for item in value if isinstance(value, list) else [value]:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
@@ -617,17 +621,18 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_`."""
+    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
 def parse_flags(
     parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
 ) -> argparse.Namespace:
-    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
 
     Args:
-        removed: {flag of earlier versions, with `_`: what to use instead}.
+        elsewhere: names that a settings file gives.
+        removed: {flag of an earlier version, with `_`: replacement}.
     """
     argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
     try:
@@ -645,7 +650,7 @@ def parse_flags(
 
 
 def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    """The settings of a command line: defaults, overridden by --config, overridden by flags."""
     parser, words = build_parser(config_class, description), []
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
@@ -669,17 +674,18 @@ def parse_settings(argv: list[str], config_class, description: str):
 
 
 def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
 
 
 def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a choice that is none: flags have been checked, a Config made in Python has not."""
+    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
@@ -688,26 +694,26 @@ def check_choices(config: BaseConfig) -> None:
 
 
 def check_trainer(config: BaseConfig) -> None:
-    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_numbers(config)
     check_choices(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
         "got mismatch bounds that exclude 1; expected low <= 1 <= high",
     )
     fixed = config.aggregation == "fixed_length"
-    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(
         not (config.merge_lora and config.load_in_4bit),
         "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
         "afterwards, as references/deployment.md shows",
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     reused = config.reuse_prefill or config.rollout_engine == "hf"
@@ -716,19 +722,19 @@ def check_trainer(config: BaseConfig) -> None:
     waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
     whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
     got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected samples, the default, or never")
+    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+    need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
 def lazy_module(name: str):
-    """A module that is imported at its first use, so that --help answers at once."""
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
 
     class LazyModule:
-        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             module = sys.modules.get(name)
@@ -744,7 +750,7 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    if "torch" not in sys.modules:  # so nobody is in a group, and --help must not import torch
+    if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
     import torch.distributed as dist
 
@@ -752,12 +758,11 @@ def world() -> tuple[int, int]:
 
 
 def in_group() -> bool:
-    """Whether this process belongs to a group of several."""
     return world()[1] > 1
 
 
 def leave_processes() -> None:
-    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if in_group():
         import torch.distributed as dist
 
@@ -765,7 +770,7 @@ def leave_processes() -> None:
 
 
 def end_at_once(code: int) -> None:
-    """End this process and those that multiprocessing has started, whatever they wait for."""
+    """Kill the processes that multiprocessing has started and exit, without waiting for anything."""
     for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
         child.kill()
     for stream in (sys.stdout, sys.stderr):
@@ -1161,17 +1166,17 @@ def exit_code(
     mend: str = "fix it and try --resume",
     stopped: str = "stopped at once; if a checkpoint was saved, --resume continues from it",
 ) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
+    """Call run() and return its exit code, or that of the error that ended it.
 
     Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
+        mend: advice after an OSError, such as a full disk.
+        stopped: message after Ctrl-C.
     """
     try:
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -1179,7 +1184,7 @@ def exit_code(
 
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
-    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
     if isinstance(error, UserError):
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
@@ -1205,10 +1210,10 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
-HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
+MAX_BYTES = 8 << 30  # largest unpacked size of a gzip or parquet file
 EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
-# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+# PDF, zstd, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR; other binary files have zero bytes
 BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
@@ -1220,27 +1225,27 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
+    """A gzip file; UserError if it is damaged or unpacks to more than MAX_BYTES."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
-        except Exception as error:  # zlib, gzip and the system each have their own
+            data = super().read(HEAD_BYTES if size < 0 else size)  # callers that want all read until it is empty
+        except Exception as error:  # zlib, gzip and the system raise different types
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
@@ -1249,11 +1254,11 @@ class Unpacked(gzip.GzipFile):
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
-    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+    """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
 
-    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
-    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    The first bytes show whether it is gzip, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark,
+    unless `encoding` is given. Invalid bytes become lone surrogates (see `flaw_of_bytes`). A form of None is detected.
+    UserError if the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1266,9 +1271,9 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
             raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
-        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        is_given, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
-        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        refuse_no_data(text.encode() if is_given or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
         form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
@@ -1276,13 +1281,13 @@ def open_text(source: str, form: str | None, encoding: str | None = None) -> tup
 
 
 def flaw_of_bytes(text: str) -> str | None:
-    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    """Describe the first invalid byte in a text of `open_text`; None if there is none."""
     other = OTHER_BYTES.search(text)
     return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
 
 
 def form_of_text(head: str, name: str, form: str | None) -> str:
-    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    """The form of a text: as given, or detected if it is None or `jsonl`; UserError if the text contradicts it."""
     text = head.lstrip()
     if form is None:
         form = "jsonl" if text.startswith(("{", "[")) else "txt"
@@ -1298,7 +1303,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
 
 
 def begins_lines(text: str) -> bool:
-    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    """Whether a JSON text has one value per line (the first perhaps broken), rather than one array or object."""
     first, _, rest = text.partition("\n")
     if not rest.strip() or first.startswith("["):
         return bool(rest.strip()) and first.rstrip().endswith("]")
@@ -1306,7 +1311,7 @@ def begins_lines(text: str) -> bool:
 
 
 def holds_json(text: str) -> bool:
-    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    """Whether a text's first line, or all of it, is a JSON object or array."""
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
@@ -1316,7 +1321,7 @@ def holds_json(text: str) -> bool:
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
-    """Raise UserError where the first bytes are those of something that holds no rows."""
+    """Raise UserError if the first bytes show a kind of file that holds no rows."""
     kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
@@ -1335,7 +1340,7 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
     csv.field_size_limit(LONGEST_CELL)
     used = separator_of(text, delimiter, name)
     if used != delimiter:
@@ -1355,7 +1360,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1397,13 +1402,13 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
 
 
 def filled(cells: list[str]) -> list[str]:
-    """The cells without empty ones at the end."""
+    """The cells without trailing empty ones."""
     size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
     return cells[:size]
 
 
 def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
-    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
@@ -1411,7 +1416,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -1432,7 +1437,7 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
@@ -1444,9 +1449,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
 
-    `known` are columns that make it a row, beside the usual ones.
+    `known` has further column names that mark a row.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1459,7 +1464,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
@@ -1470,12 +1475,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks, or that holds questions."""
+    """Whether an object has a prompt column, or one that holds questions."""
     return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1491,15 +1496,15 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
 
 
 def is_column(items: list) -> bool:
-    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
     texts = all(isinstance(item, str) and item.strip() for item in items)
     return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
-    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+    """The row with chat messages parsed where a cell has their JSON text; other texts stay.
 
-    RowFlaw where such JSON is broken, or written as Python prints it.
+    RowFlaw if such JSON is broken, or is Python's repr.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1511,7 +1516,7 @@ def with_chats(row: dict) -> dict:
             messages = json.loads(text)
         except (ValueError, RecursionError) as error:
             if str(error).startswith("Extra data"):
-                continue  # a text that begins with messages
+                continue  # messages followed by other text
             got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
@@ -1523,12 +1528,12 @@ def with_chats(row: dict) -> dict:
 
 
 def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
     return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
-    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
     if len(marks) < 2:
@@ -1542,7 +1547,7 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-MISNAMED = {  # as other spellings and ShareGPT have them
+MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
@@ -1550,7 +1555,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; UserError names the line of the first that is none."""
+    """The rows of records; a flaw raises UserError with its line."""
     rows = []
     for line, row in records:
         need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
@@ -1559,7 +1564,7 @@ def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list
 
 
 def unique(pairs: list[tuple]) -> dict:
-    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
@@ -1569,7 +1574,7 @@ def unique(pairs: list[tuple]) -> dict:
 
 
 def plain_json(text: str):
-    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
+    """Parse JSON text; RowFlaw if it is invalid or an object has a key twice."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1583,7 +1588,7 @@ def plain_json(text: str):
 
 
 def as_row(value) -> dict:
-    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    """A JSON value if it is an object; RowFlaw for others, with special advice for bare messages."""
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
@@ -1592,7 +1597,7 @@ def as_row(value) -> dict:
 
 
 def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    """Yield (line, row or its flaw) from JSONL. Blank lines count but are skipped."""
     for number, line in enumerate(stream, start=1):
         if line.strip():
             try:
@@ -1603,7 +1608,7 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
     decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
     flaw = flaw_of_bytes(text)
     need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1631,7 +1636,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
 
 
 def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
-    """(number, row) of a parquet file, 1000 read at a time."""
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
     number = 0
@@ -1653,7 +1658,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
     for number, line in enumerate(stream, start=1):
         if flaw := flaw_of_bytes(line):
             yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
@@ -1662,12 +1667,12 @@ def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
 
     Args:
-        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding: of the text; None: as the file shows.
-        known: columns that make an object a row, beside the usual ones.
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
@@ -1683,7 +1688,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1695,12 +1700,12 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def hub_rows(source: str) -> Iterator[dict]:
-    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
     import datasets
 
     name, _, split = source.partition("@")
@@ -1709,14 +1714,14 @@ def hub_rows(source: str) -> Iterator[dict]:
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
         yield from datasets.load_dataset(name, subset or None, split=split or "train")
-    except Exception as error:  # every layer below has its own
+    except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
 
 
 @functools.cache
 def hub_is_reached() -> bool:
-    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
     import huggingface_hub.constants as hub
 
     if hub.HF_HUB_OFFLINE:
@@ -1725,7 +1730,7 @@ def hub_is_reached() -> bool:
         urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
         hub.HF_HUB_OFFLINE = True
         return False
     return True
@@ -1749,10 +1754,10 @@ def read_rows(source: str) -> list[dict]:
 
 
 def prompt_of(row: dict, column: str, where: str):
-    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    try_one = near or "; try --prompt_column NAME, or data_loader.py"
-    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
@@ -1760,7 +1765,7 @@ def prompt_of(row: dict, column: str, where: str):
 
 
 def check_unicode(text: str, where: str = "") -> None:
-    """Raise UserError if the text has half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Raise UserError if the text has half a surrogate pair, which tokenizers refuse and UTF-8 cannot encode."""
     half = re.search("[\ud800-\udfff]", text)
     got = half and f"got {text[max(0, half.start() - 20) : half.end() + 20]!r} with half a surrogate pair"
     need(not half, f"{where}{got}; expected Unicode text; try cutting the source between characters")
@@ -1792,12 +1797,12 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest)\b|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # a word that the text must hold, in lower case: the noun that an answer follows
+_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం คำตอบ".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
@@ -1810,8 +1815,8 @@ _MARKS = {
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
     **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
     **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項")
+        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
+        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
     },
     **{
         word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
@@ -1826,7 +1831,7 @@ _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
-_BEHIND = re.compile(  # a reason, what says that it is right, a remark in brackets, a copula
+_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -1841,12 +1846,12 @@ _BEFORE = re.compile(
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
-# digits in groups, as no decimal has them: 1.234.567, 12'500, 1_000; a decimal comma that such groups or € show
+# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
 _GROUPED = re.compile(
     r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # 1,00,000, as India groups digits
+_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -1855,7 +1860,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that an answer follows: `####`, "the answer is", Antwort:, 答案是."""
+    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
     lower = text.lower()
     return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
 
@@ -1866,7 +1871,7 @@ def has_mark(text: str) -> bool:
 
 
 def ungrouped(text: str) -> str:
-    """The text without what groups digits, where nothing else can be meant; 1.234 is a decimal.
+    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
 
     >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
     ('1234567', '12500', '1234.50 €', '€1.200')
@@ -1875,13 +1880,13 @@ def ungrouped(text: str) -> str:
 
 
 def with_point(text: str) -> str:
-    """The text with decimal commas as points: 3,5 and 1.234,56 and 0,125; 1,234 and 1,00,234 are in groups."""
+    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
     text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
     return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
-    """An answer without words before and after it: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -1894,20 +1899,20 @@ HEADING = re.compile(
     r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
     r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
 )
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
+VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
 # a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
 SENTENCE_END = re.compile(
     r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
 )
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that state no gold
-# before a mark: what may open its clause, and what makes a condition of it, or a string in a program
+NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
+# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
 LEAD = re.compile(
     r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
 )
 NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =`: of a URL, code or SQL
+NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
 ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# after \boxed: a brace, a word, or one command with its arguments, as \frac12 and \text{B}, if no formula follows
+# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
 BOX = re.compile(
     r"\\(?:boxed|fbox)(?![a-z])\s*"
     rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
@@ -1918,7 +1923,7 @@ STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Ass
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` opens a heading or a comment: a title, a long line, or words with text below them."""
+    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
     if mark[0][0] != "#":
         return False
     line, _, below = text[mark.start() + 4 :].partition("\n")
@@ -1928,47 +1933,47 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """Return the text after the last `####` that is not a heading, or what the last line states, or the whole text."""
+    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
-    """What a last line such as "Answer: 12" or "So the answer is 12." states, where it is short; a last `<answer>`.
+    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
 
-    None where a box is cut off; the last one where a line states several.
+    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
     """
     tagged = text.rstrip().removesuffix("</answer>")
     if "<answer>" in tagged and tagged != text.rstrip():
         return tagged.rpartition("<answer>")[2].strip()
     *above, line = text.strip().split("\n")
     line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    found = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    said = next(filter(None, (statement(line, mark) for mark in found)), None)
-    boxes = None if said is None or boxes_in(text) is None else boxes_in(said)
-    return None if boxes is None else [said, *boxes][-1]
+    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
+    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
+    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
+    return None if boxes is None else [answer, *boxes][-1]
 
 
 def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` states one: at the start of a line, and in no program, SQL or URL."""
+    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
     before, after = line[: mark.start()], line[mark.end() :].rstrip()
     in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
     return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
 
 
 def statement(line: str, mark: re.Match) -> str | None:
-    """What follows a mark of an answer in its sentence; None where that is long, no answer, or has a further mark.
+    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
 
-    Words are an answer only where the mark opens a clause ("So the answer is Paris"), numbers and formulas anywhere.
+    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
     """
-    said = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
+    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
     clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or said.count('"') % 2:
+    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
         return None
-    words = 0 if VALUE.fullmatch(said) else count_words(said)
-    is_short = len(said) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return said if is_short and re.search(r"\w", said) and not has_mark(said) else None
+    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
+    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
+    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
 
 
 def count_words(answer: str) -> int:
@@ -1977,12 +1982,12 @@ def count_words(answer: str) -> int:
 
 
 def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost boxes; None if one is not closed."""
-    found, at = [], 0
+    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
+    contents, at = [], 0
     while m := BOX.search(text, at):
         depth, at = 1, m.end()
         if not m[0].endswith("{"):
-            found.append(m[1] or "")
+            contents.append(m[1] or "")
             continue
         for brace in BRACE.finditer(text, at):
             depth += (brace[0] == "{") - (brace[0] == "}")
@@ -1990,13 +1995,13 @@ def boxes_in(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at : brace.start()])
+        contents.append(text[at : brace.start()])
         at = brace.end()
-    return found
+    return contents
 
 
 def accepted(gold) -> list:
-    """The answers that a gold accepts: itself, or the items of a list, of lists inside it too.
+    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
 
     >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
     (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
@@ -2011,14 +2016,14 @@ def accepted(gold) -> list:
 
 
 def is_matrix(value) -> bool:
-    """Whether a value is rows of numbers, all of one length; lists of texts are each annotator's."""
+    """Whether a value is a list of equally long rows of numbers."""
     rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
     plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
 def is_program(text: str) -> bool:
-    """Whether a text is Python source that does something."""
+    """Whether a text is Python source with statements beyond expressions."""
     try:
         return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -2027,14 +2032,14 @@ def is_program(text: str) -> bool:
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
 
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # also a name of one, or how many
-# texts that a question is asked about, in the order in which they stand before it
+SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
+# texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
     *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
-# perhaps a part of the question, perhaps a note about it
+# either part of the question or notes about it
 DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
@@ -2047,10 +2052,10 @@ SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text",
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # a blank to fill in, but where it opens the prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # not a word of the text
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# what may stand before one that is alone on its line, such as `Image A:`; what makes one a word or an option
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
 LABELS = re.compile(
     r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
@@ -2060,32 +2065,32 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # of JSON Schema
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
     r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# a fraction or a ratio as a date, in eight languages; a long number as its first digits
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
     r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
 WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
@@ -2101,7 +2106,7 @@ ODD_ANSWERS = {  # which ones a reward may misread: what to say of them
 
 
 def plain_name(name: str) -> str:
-    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
     return re.sub(r"[\s-]+", "_", name.strip()).lower()
 
 
@@ -2117,25 +2122,25 @@ def names_part(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """What a column's name says that it holds: passage for `flores_passage` and `passage_text`."""
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a column's name, which may be in camel case."""
+    """The words of a column's name in snake or camel case, in lower case."""
     return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, sound, or where they lie."""
+    """Whether a column's name says that it holds images, video or sound, or their location."""
     stems = [word.removesuffix("s") for word in words_in(name)]
     return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
 
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -2144,7 +2149,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
             families.setdefault(prefix.lower(), {})[place] = name
     complete = []
     for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
     listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
@@ -2152,7 +2157,7 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
-    """The columns with the choices of a question, one or several; () where none looks like it."""
+    """The column or columns that hold the choices of a question; () if there are none."""
     keys, families = choice_names(tuple(row))
     for name in keys:
         value = row[name]
@@ -2160,7 +2165,7 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's; elsewhere accepted answers
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
             if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
@@ -2173,12 +2178,11 @@ def choice_columns(row: dict) -> tuple[str, ...]:
 
 
 def is_empty(value) -> bool:
-    """Whether a cell holds nothing: null, blanks, an empty list or object."""
     return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def texts_in(value) -> list[str]:
-    """Every text and number in a value, however deep; of a chat message its content."""
+    """Every text and number in a nested value, without the roles of chat messages."""
     if isinstance(value, dict | list):
         inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
         return [text for item in inner for text in texts_in(item)]
@@ -2186,9 +2190,9 @@ def texts_in(value) -> list[str]:
 
 
 def placeholder_in(text: str) -> str | None:
-    """The place of an image, video or sound in a prompt, where a chat template would put it.
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
-    HTML has the tags `<image>`, `<video>` and `<audio>` too, but does not open a prompt with one.
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
@@ -2206,7 +2210,7 @@ def squeezed(text: str) -> str:
 
 
 def is_json_schema(name: str, value) -> bool:
-    """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
     if head_of(name) != "schema":
         return False
     with contextlib.suppress(ValueError):
@@ -2221,7 +2225,7 @@ def is_json_schema(name: str, value) -> bool:
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
@@ -2229,7 +2233,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
@@ -2241,7 +2245,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """A line for each kind of answer in a column that a reward may misread; prompts may ask for true or false.
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
@@ -2270,19 +2274,19 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
     odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
-    found = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in found]
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Warn of what `odd_answers` finds in the columns that rewards compare with."""
+    """Print the messages of `odd_answers` for the columns that rewards compare with."""
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
             say(f"warning: {source}: {line}")
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
     warn_odd_answers(source, [row for row, _ in asked], prompts)
@@ -2292,21 +2296,21 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
     texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    found = (
+    flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
     )
-    for flags, what in found:
+    for flags, message in flaws:
         if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {what}")
+            say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
     return counts
 
 
@@ -2332,13 +2336,13 @@ def template_text(file: str) -> str:
 
 
 def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    """Set a tokenizer's chat template from a file; "" changes nothing."""
     if file:
         tokenizer.chat_template = template_text(file)
 
 
 def as_object(arguments):
-    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    """A tool call's arguments as an object, if they are one or its JSON text; else unchanged."""
     try:
         value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except ValueError:
@@ -2351,23 +2355,23 @@ def as_json(arguments):
 
 
 def recast(form: Callable, call):
-    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    """Convert the arguments of one or more tool calls by `form`: `as_object` or `as_json`."""
     if isinstance(call, dict):
         return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
     return [recast(form, one) for one in call] if isinstance(call, list) else call
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages with tool arguments in a form, and no empty list of calls, which Llama's template reads as a call."""
+    """Messages with tool arguments converted by `form`, without empty lists of calls (Llama reads them as a call)."""
     kept = [m if m.get("tool_calls", True) else {key: m[key] for key in m if key != "tool_calls"} for m in messages]
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if "tool_calls" in m else m for m in kept]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
+    """Render messages by `apply_chat_template`, with tool arguments as objects or JSON text, whichever it needs.
 
-    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
-    template that prints its input would write an object as Python does.
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's need text, and templates
+    that print their input would write objects as Python does. ValueError if arguments are not a JSON object.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
@@ -2385,26 +2389,26 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
+    """Render a prompt up to where the model writes: in a new turn, or at the end of a last assistant turn.
 
-    ValueError where the template changes the text of that turn, or the turn calls a tool.
+    ValueError if the template changes the text of that assistant turn, or if the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
         return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
     if messages[-1].get("tool_calls"):
         raise ValueError("it ends in a tool call without its result")
-    if not text.strip():  # an empty place for the answer
+    if not text.strip():  # an empty assistant turn only marks where the answer goes
         return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
     try:
         whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
-    except ValueError:  # the text is not in it
+    except ValueError:  # the rendering does not contain the turn's text
         whole = ""
     kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
     if kept is None:
         raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
     begun = whole.removesuffix(kept)
-    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+    if text.lstrip().startswith("<think>"):  # Qwen3's template adds an empty thought to a turn without a closed one
         begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
     return begun + text
 
@@ -2418,7 +2422,7 @@ def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
 
 
 def joined_text(messages: list[dict]) -> str:
-    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    """Chat messages as text, for a tokenizer without a chat template: contents joined by newlines."""
     end = "" if messages[-1]["role"] == "assistant" else "\n"
     return "\n".join(message["content"] for message in messages) + end
 
@@ -2427,7 +2431,7 @@ def joined_text(messages: list[dict]) -> str:
 
 
 def asked_words(prompt) -> str:
-    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
     texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
@@ -2435,13 +2439,18 @@ def asked_words(prompt) -> str:
 
 
 def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
-    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
 
 
+def split_command(data: str) -> str:
+    """The command that holds out a tenth of a file."""
+    return f"`python {in_bundle('scripts/data_loader.py')} {data} --split 0.1 --out part.jsonl`"
+
+
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
-    """Set `trains` in each held-out row and say how many do; UserError where all do, without --allow_overlap."""
+    """Set `trains` in held-out rows that also train, and warn; UserError if all do, unless --allow_overlap is given."""
     with_columns = bool(getattr(config, "environment", ""))
     trained = {task_of(row, with_columns) for row in rows}
     for row in held_out:
@@ -2449,15 +2458,15 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     count, total = sum(row["trains"] for row in held_out), len(held_out)
     got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
     expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
-    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
-    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    split = f"{split_command(config.data)}, which writes part.eval.jsonl too"
+    advice = f"{expected}; try {split}, or --allow_overlap to measure memorization"
     need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
 
 def overlap_metric(rows: list[dict]) -> dict[str, int]:
-    """eval/trained_rows of evaluated rows, where there are any."""
+    """{"eval/trained_rows": count} of evaluated rows that also train; {} if there are none."""
     count = sum(row.get("trains", False) for row in rows)
     return {"eval/trained_rows": count} if count else {}
 
@@ -2466,9 +2475,9 @@ def overlap_metric(rows: list[dict]) -> dict[str, int]:
 
 
 def encode_text(tokenizer, text: str) -> list[int]:
-    """Token ids of a text to be continued: the tokenizer adds no end token, and no BOS or the like a second time."""
+    """Token ids of a text to be continued, without an added end token or a duplicate of its own BOS or prefix."""
     ids = list(tokenizer(text).input_ids)
-    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps twice, perhaps added
+    if ids and (ids[0] in ids[1:4] or ids[-1] == tokenizer.eos_token_id):  # perhaps a duplicate, or an added end
         bare = list(tokenizer(text, add_special_tokens=False).input_ids)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id != (bare or [None])[-1]:
             ids.pop()
@@ -2479,7 +2488,7 @@ def encode_text(tokenizer, text: str) -> list[int]:
 
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
     if tokenizer.chat_template:
@@ -2488,9 +2497,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
 
 
 def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
-    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
-    import numpy as np
-
+    """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
@@ -2500,12 +2507,12 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
 
 # ------------------------------------------------------------------------- verl layout (src/parts/data/verl_layout.py)
 
-# of extra_info, beside columns
+# keys in extra_info that are not columns of the data
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
 
 
 def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
-    """(The column that holds it, extra_info.ground_truth_field, its text): the tests, else the answer, else none."""
+    """(column, extra_info.ground_truth_field, text) of a row's ground truth: its tests, else its answer, else none."""
     gold = next((name for name in ("tests", "answer") if row.get(name) is not None), None)
     truth = "" if gold is None else row[gold]
     if isinstance(truth, str):
@@ -2514,7 +2521,7 @@ def ground_truth_of(row: dict) -> tuple[str | None, str, str]:
 
 
 def info_key(name: str) -> str:
-    """A column's name in extra_info, which has names of its own."""
+    """A column's key in extra_info: prefixed with `column:` where it would clash with OWN_INFO."""
     return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
 
 
@@ -2525,8 +2532,8 @@ FSDP, CORRECTION = f"{ACTOR}.fsdp_config", "algorithm.rollout_correction"
 OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
 
-# What older guides have, or what looks right: key, or key=value -> (what verl 0.9.1 does with it, what to write). Where
-# that is a whole section, the keys of the old one stand below it.
+# Key, or key=value, from older guides or by a plausible guess -> (what verl 0.9.1 does with it, what to write instead).
+# If the replacement is a section, the old section's keys follow below it.
 IGNORED, GONE = "ignores it", "no longer has it"
 TODAY = {
     f"{ACTOR}.clip_ratio": (IGNORED, f"{ACTOR}.clip_ratio_low and {ACTOR}.clip_ratio_high"),
@@ -2603,7 +2610,7 @@ TODAY = {
 
 
 def known_names(engine: str) -> set[str]:
-    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
+    """Every key of verl's configuration with a model engine; an empty set for an engine that is not in the file."""
     names, has_engine = set(), False
     for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
         where, section, *leaves = line.split()
@@ -2614,12 +2621,12 @@ def known_names(engine: str) -> set[str]:
 
 
 def advice_today(key: str, value: str) -> tuple[str, str] | None:
-    """(What verl does with a key of TODAY, what to write), by the most exact entry."""
+    """(what verl does with a key, what to write instead) by its longest match in TODAY; None if it has none."""
     value = value.strip().lower()
-    for trap in sorted(TODAY, key=len, reverse=True):
-        name, _, only = trap.partition("=")
+    for entry in sorted(TODAY, key=len, reverse=True):
+        name, _, only = entry.partition("=")
         if (key == name or key.startswith(f"{name}.")) and only in ("", value):
-            effect, instead = TODAY[trap]
+            effect, instead = TODAY[entry]
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
@@ -2628,14 +2635,14 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
 # --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
 
 RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # what is computed with
+COUNTS = (  # keys whose values verl computes with
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
 
 
 def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}: (configuration or None, a finding if Hydra refuses one)."""
+    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -2654,10 +2661,10 @@ def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
 
 
 def missing_values(composed) -> list[str]:
-    """Keys without a value, and counts that are no integers."""
+    """Findings for keys without a value, or else for counts that are not integers."""
     from omegaconf import OmegaConf
 
-    judge = composed.reward.reward_model.enable  # a reward model's engine has a name of its own
+    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
     missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
     if missing:
         return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
@@ -2901,7 +2908,7 @@ def trl_today(kind: str) -> dict:
 
 
 def trl_defaults(config: str) -> dict:
-    """{setting: default} of a config, with those of transformers."""
+    """{setting: default} of a TRL config, including the settings of transformers' TrainingArguments."""
     return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
 
 
@@ -2931,7 +2938,7 @@ def read_names(node: ast.AST) -> set[str]:
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
-    """The top-level statements of Python source with their text, the comments above them included."""
+    """(Statement, its text with the comments right above it) at the top level of Python source."""
     lines, pieces = source.splitlines(), []
     for statement in ast.parse(source).body:
         decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
@@ -2943,13 +2950,13 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
-    wanted, seen, kept = [*names, "*"], set(), set()
+    """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
+    wanted, visited, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         for place, (statement, _) in enumerate(pieces):
             if place not in kept and name in bound_names(statement):
                 kept.add(place)
@@ -2968,9 +2975,9 @@ def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
 
 
 def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+    """Reduce Python source to the top-level statements that bind the names, or that these use, in their order.
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    Statements that bind nothing are left out, such as calls and the block of `if __name__ == "__main__":`.
     """
     pieces = statements_of(source)
     kept, chosen = needed(pieces, names), []
@@ -2986,9 +2993,9 @@ def extract(source: str, names: list[str]) -> str:
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
+    """The text of sampled ids without trailing end tokens and pads.
 
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    Other special tokens stay, so that rewards see a policy that writes `<|user|>` into its answer.
     """
     ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
     while length and ids[length - 1] in ends:
@@ -2997,27 +3004,27 @@ def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
 
 
 def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
+    """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    """The text of a completion; of a conversation only the assistant's messages."""
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
 def trial_texts(gold: str) -> list[str]:
-    """Completions that rewards of all kinds tell apart."""
+    """Right and wrong completions in many formats, to compare two versions of a reward on."""
     right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
 
 
 def own_copy(value):
-    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
     if isinstance(value, list):
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
     if isinstance(value, dict):
@@ -3026,19 +3033,19 @@ def own_copy(value):
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+    """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
-    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
-    so that a reward which changes them changes nothing for others.
+    Completions are texts, or the messages of conversations. All values are copies, so that a reward that changes them
+    affects no other.
     """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [own_copy(row["prompt"]) for row in rows],
         "completions": [
-            [{"role": "assistant", "content": said}]
-            if isinstance(said, str) and not isinstance(prompt, str)
-            else own_copy(said)
-            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+            [{"role": "assistant", "content": completion}]
+            if isinstance(completion, str) and not isinstance(prompt, str)
+            else own_copy(completion)
+            for prompt, completion in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
@@ -3049,58 +3056,58 @@ PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
 def put_folder(folder: str) -> None:
-    """Go to a folder, where it is still there."""
+    """Change to a folder if it still exists."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
 
 def put_environment(variables: dict) -> None:
-    """Give the environment these variables and no others."""
+    """Set the environment to exactly these variables."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def stream_of(name: str) -> tuple:
-    """sys.stdout or sys.stderr, and whether it is closed."""
+    """(sys.stdout or sys.stderr, whether it is closed)."""
     stream = getattr(sys, name)
     return stream, getattr(stream, "closed", False)
 
 
 def put_stream(name: str, stream, closed: bool) -> None:
-    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
     if getattr(stream, "closed", False) and not closed:
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
 
 
 def put_filters(filters: list) -> None:
-    """Have the warnings filtered so."""
+    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
-    """The mode bits that new files do not get."""
+    """The process's umask, which only setting it returns."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def handlers() -> dict:
-    """The handlers of the signals by which a run is stopped."""
+    """The handlers of the signals that stop a run."""
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def put_handlers(found: dict) -> None:
-    """Have these handlers again; only the main thread can change them."""
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number, handler in found.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def put_attributes(modules: dict) -> None:
-    """Undo what was patched in these modules; names that are new there stay."""
+    """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
         now = vars(module)
         for name, value in names.items():
@@ -3109,14 +3116,14 @@ def put_attributes(modules: dict) -> None:
 
 
 def states_of_process() -> dict:
-    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
-    found = {
+    """{state of the process: (function that reads it, function that sets it, initial value for some libraries)}."""
+    states = {
         "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
-        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
         "warnings": (warnings.filters.copy, put_filters),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -3127,20 +3134,20 @@ def states_of_process() -> dict:
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
-        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
-    if hasattr(torch, "set_default_dtype"):  # not half imported
+    if hasattr(torch, "set_default_dtype"):  # fully imported
         modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
         put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
-        found["threads"] = torch.get_num_threads, torch.set_num_threads
-    return found
+        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["threads"] = torch.get_num_threads, torch.set_num_threads
+    return states
 
 
 def states_of_thread() -> dict:
-    """The same of what a thread has."""
+    """As `states_of_process`, for states that each thread has."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "set_default_dtype"):
         return {}
@@ -3152,24 +3159,24 @@ def states_of_thread() -> dict:
 
 
 class OwnState:
-    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+    """The process state that rewards changed: `swapped` restores it for them, and the trainer's state afterwards."""
 
     def __init__(self):
         self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
 
     def enter(self, states: dict) -> dict:
-        """Put what rewards have changed; returns the trainer's state."""
+        """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals go to the trainer always
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
     def leave(self, states: dict, ours: dict) -> None:
-        """Note what rewards have changed, and put the trainer's state back."""
+        """Keep the states that rewards changed, and restore the trainer's."""
         for name, (take, put, *fresh) in states.items():
             now = take()
-            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            before = ours.get(name, fresh[0] if fresh else now)  # a library imported meanwhile has no `ours`
             if now == before:
                 self.changed.pop(name, None)
                 continue
@@ -3178,7 +3185,7 @@ class OwnState:
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """Run rewards in their own state; several threads may at a time."""
+        """Run rewards in their own state; threads may do so at the same time and share it."""
         with self.lock:
             self.inside += 1
             if self.inside == 1:
@@ -3205,7 +3212,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -3214,68 +3221,68 @@ def is_per_sample(function) -> bool:
     one = [name for name in ("prompt", "completion") if name in names]
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
+    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -3283,22 +3290,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -3313,7 +3320,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -3331,35 +3338,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -3367,7 +3373,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -3380,7 +3386,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -3393,34 +3399,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -3432,32 +3436,32 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
-    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
@@ -3465,7 +3469,7 @@ def load_rewards(spec: str) -> list[tuple]:
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -3473,24 +3477,24 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
+    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -3500,7 +3504,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -3508,25 +3512,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -3536,7 +3540,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -3553,7 +3557,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -3564,7 +3568,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -3574,7 +3578,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -3582,7 +3586,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -3603,7 +3607,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -3613,39 +3617,56 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    scores = [finite_number(value) for value in values]
+    bad = {i: values[i] for i, score in enumerate(scores) if score is None and values[i] is not None}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
     return scores
+
+
+def finite_number(value) -> float | None:
+    """What a user's code returned as a number, also an array or tensor of one; None for anything else."""
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):  # of several numbers
+        value = value.item() if hasattr(value, "item") else value
+    is_finite = isinstance(value, int | float) and abs(value) < sys.float_info.max
+    return float(value) if is_finite else None
+
+
+# keys of other metrics under reward/ and eval/
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -3656,8 +3677,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
-                "FILE.py:function with a function for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
+                "or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -3666,11 +3687,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
+    that raises when scored alone.
 
     Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
+        call: index of the call that raised.
+        alone: function from a row's index to its arguments as a batch of one.
     """
 
     def raised(error: BaseException) -> str:
@@ -3685,7 +3707,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     if isinstance(function, PerSample):
         return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
-    if is_passing(error):  # of the connection, not of a row
+    if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
@@ -3698,18 +3720,18 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
+    [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
     with the parameters `prompt` and `completion` is called for each sample; see PerSample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
-        self.slow = False  # whether functions took long beside sampling
+        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
+        self.slow = False  # whether functions take long compared with sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+            while name in {*self.functions, *TAKEN}:
                 name += "_2"
             self.functions[name], self.weights[name] = as_reward(function), weight
 
@@ -3720,13 +3742,13 @@ class Reward:
     def run(
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
-        """Raw results by function, those `known` among them; async ones run together."""
+        """{function: its raw result}, of which `known` has some already; async functions run together."""
         given = rows, completions, completion_ids
-        asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        missing = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
+        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
         try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
 
@@ -3735,14 +3757,14 @@ class Reward:
 
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        results = {name: [next(returned) for _ in calls[name]] for name in calls}
         return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
         Args:
-            known: raw results by function, of those that have been called already.
+            known: {function: raw result} of functions that were called already.
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
@@ -3760,7 +3782,7 @@ class Reward:
 
 # --------------------------------------------------------------- environments (src/parts/environments/environments.py)
 
-HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
 HIDE = "; try a leading underscore for a method that is not a tool"
 
@@ -3773,44 +3795,43 @@ class EnvironmentFault(UserError):
 
 @dataclass
 class EnvironmentKind:
-    """A class of environments: how to make one, and what it can do."""
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
 
     name: str
     make: Callable
     file: str
     tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False
-    scores: bool = False
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the methods that are tools."""
         return [tool["function"]["name"] for tool in self.tools]
 
 
 @dataclass
 class Environments:
-    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+    """The environments of a run: one under the key None, or several by the values of the column `environment`."""
 
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind that a row of data has."""
+        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
-        name = columns.get(ENVIRONMENT_COLUMN)
-        known = ", ".join(map(str, self.kinds))
-        near = suggest(str(name), list(self.kinds))
-        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
-        return self.kinds[name]
+        name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
+        kind = next((kind for key, kind in self.kinds.items() if key == name), None)
+        got = f"got a row with environment {name!r}"
+        need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
+        return kind
 
     def reset_arguments(self, prompt, columns: dict) -> dict:
-        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        """The arguments of `reset`: the prompt and all columns, except the one that selects the environment."""
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
     def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` takes what this row has."""
+        """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
         try:
             inspect.signature(kind.make().reset).bind(**given)
@@ -3828,11 +3849,12 @@ def method_names(environment) -> list[str]:
 
 
 def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
-    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
     Args:
-        environment: what has it as an attribute.
-        hint: what to try besides.
+        environment: object with the tool as attribute `name`.
+        subject: name of the object, for messages.
+        hint: further advice.
     """
     from transformers.utils import get_json_schema
 
@@ -3845,12 +3867,12 @@ def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
     need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
     try:
         return get_json_schema(method)
-    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+    except Exception as error:  # transformers raises its own types, and whatever evaluating the type hints raises
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
 def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
     form = "def reset(self, **row) -> str | None"
     need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
@@ -3864,7 +3886,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
 
 
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
-    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
     got = f"{subject}: got a {type(make).__name__}"
     need(callable(make), f"{got}; expected a class or a function that makes environments")
@@ -3882,13 +3904,13 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
 
 
 def load_environments(spec: str) -> Environments:
-    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+    """Load `FILE.py:NAME`: a class, a function that creates environments, or a dictionary of such.
 
     Raises:
-        UserError: there is no such file or name, or it breaks the contract.
+        UserError: the file or name does not exist, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
     module = import_file("environment", spec, file)
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
@@ -3902,7 +3924,7 @@ def load_environments(spec: str) -> Environments:
 
 
 def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
     frames = traceback.extract_tb(error.__traceback__)
     in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
     frame = (in_file or frames or [None])[-1]
@@ -3910,7 +3932,7 @@ def fault_place(error: BaseException, file: str) -> str:
 
 
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run where an environment's own method raised."""
+    """The error that stops a run because an environment's own method raised."""
     where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
     return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
 
@@ -3919,22 +3941,23 @@ def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseE
 
 
 class BadCall(Exception):
-    """A tool call that cannot be read; the message is for the model."""
+    """A malformed tool call; the message is for the model."""
 
 
 def tool_call(name, arguments, identity: str = "") -> dict:
-    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    """A tool call in the form of chat templates and TRL; BadCall unless the arguments are an object."""
     if isinstance(arguments, str):  # as in OpenAI's API
         arguments = json.loads(arguments or "{}")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
         raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
-    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    # what cannot be written to a log, such as a depth of thousands or half a surrogate pair, is no call either
+    json.dumps([name, arguments, identity], ensure_ascii=False).encode()
     call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
     return {"id": identity, **call} if isinstance(identity, str) and identity else call
 
 
 def call_of_json(value) -> dict:
-    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    """A tool call from {"name", "arguments" or "parameters", and perhaps "id"}."""
     if not isinstance(value, dict):
         raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
     return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
@@ -3946,14 +3969,17 @@ def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
 
 
+PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates write them that print values
+
+
 def typed_argument(value: str, schema: dict):
-    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
-    if schema.get("type") == "string":
+    """Convert an argument from text: unchanged if the schema says string or it is not JSON, else parsed as JSON."""
+    if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value
+        return PYTHON_WORDS.get(value, value)
 
 
 def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
@@ -3973,9 +3999,9 @@ def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    """`{"name": …, "parameters": {…}}` as the whole answer, several separated by `;`: Llama 3.1 to 3.3."""
     rest = text.strip().removeprefix("<|python_tag|>").strip()
-    if not (rest.startswith("{") and '"name"' in rest):
+    if not (rest.startswith("{") and '"name"' in rest and re.search('"(parameters|arguments)"', rest)):
         return text, []
     calls = []
     while rest:
@@ -3986,7 +4012,7 @@ def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or from version 11 on `[TOOL_CALLS]name[ARGS]{…}` per call."""
     before, *blocks = text.split("[TOOL_CALLS]")
     calls = []
     for block in map(str.strip, blocks):
@@ -4001,7 +4027,7 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
 
 
 def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
     before, *blocks = text.split("<｜tool▁call▁begin｜>")
     calls = []
     for block in blocks:
@@ -4031,7 +4057,7 @@ def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
 
 
-# By name: how to read a format, and what of a chat template shows that it is the model's.
+# name -> (parser, text in a chat template that shows that the model uses the format)
 CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
@@ -4043,7 +4069,7 @@ CALL_FORMATS = {
 
 
 def trl_response_template(tokenizer) -> dict | None:
-    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
     try:
         from trl.chat_template_utils import add_response_schema
 
@@ -4053,7 +4079,7 @@ def trl_response_template(tokenizer) -> dict | None:
 
 
 def call_format(tokenizer, choice: str = "") -> str | dict:
-    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+    """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
@@ -4083,7 +4109,7 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     return trl_template
 
 
-@functools.cache  # said once
+@functools.cache  # warn once
 def warn_of_untagged_call(tool: str, form: str) -> None:
     bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
     say(
@@ -4093,7 +4119,7 @@ def warn_of_untagged_call(tool: str, form: str) -> None:
 
 
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn where text without calls holds the JSON of one, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
@@ -4101,7 +4127,7 @@ def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
-    """The assistant's message by a response template of transformers."""
+    """The assistant's message, parsed by a response template of transformers."""
     message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
     message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
     for i, call in enumerate(message.get("tool_calls") or []):
@@ -4115,12 +4141,13 @@ def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list
 def read_answer(
     tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
 ) -> tuple[dict, str]:
-    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+    """(the assistant's message, the problem with its tool calls or "").
 
     Args:
         form: what `call_format` returned.
-        prompt_ids, ids: the tokens before the answer and those of the answer.
-        text: the answer without its end token; what is thought in `<think>` is no call.
+        prompt_ids: token ids before the answer.
+        ids: token ids of the answer.
+        text: the answer without its end token; calls within `<think>` do not count.
     """
     try:
         if isinstance(form, dict):
@@ -4128,14 +4155,15 @@ def read_answer(
             if not message.get("tool_calls"):
                 check_untagged_call(message["content"], "the response template", schemas)
             return message, ""
-        thought, closed, rest = text.rpartition("</think>")
         begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
-        if not closed and (begun or text.lstrip().startswith("<think>")):
+        thinks = begun or text.lstrip().startswith("<think>")
+        thought, closed, rest = text.partition("</think>") if thinks else ("", "", text)
+        if thinks and not closed:
             return {"role": "assistant", "content": text}, ""
         content, calls = CALL_FORMATS[form][0](rest, schemas)
     except BadCall as error:
         return {"role": "assistant", "content": text}, str(error)
-    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+    except Exception as error:  # json, ast and transformers' parsers may raise anything on hostile text
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
     if not calls:
@@ -4146,14 +4174,14 @@ def read_answer(
 
 # --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
 
-SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
-POLL = 0.02  # seconds between two looks at who is out of time
-LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
+POLL = 0.02  # seconds between checks for jobs that are out of time
+LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
 
 
 @dataclass
 class Outcome:
-    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+    """The result of a call: its value, or the error that it raised, and the seconds that it took."""
 
     value: object = None
     error: BaseException | None = None
@@ -4161,31 +4189,31 @@ class Outcome:
 
 
 class OutOfTime(Exception):
-    """A call gave no answer within its limit."""
+    """A call did not return within its limit."""
 
 
 class LeftBehind(SystemExit):
-    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+    """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
 
 
 async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    """The result of an awaitable; OutOfTime after `seconds`, the rest of a job's `limit`."""
     try:
         async with asyncio.timeout(seconds) as clock:
             return await awaitable
     except TimeoutError:
         if not clock.expired():
-            raise  # the function's own
+            raise  # raised by the awaitable itself
         raise OutOfTime(f"no answer in {limit:g} s") from None
 
 
 class Job(threading.Thread):
-    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+    """A thread that waits for its gate, makes calls in order and records their outcomes."""
 
     def __init__(self, calls: list, seconds: float):
         super().__init__(name="environment", daemon=True)
         self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
-        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.loop, self.awaits = reward_loop().loop, False  # not in run(), which may be stopped at any instruction
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -4205,7 +4233,7 @@ class Job(threading.Thread):
                 self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
 
     def awaited(self, value, seconds: float):
-        """A value, or what it comes to in the event loop where it is awaitable."""
+        """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
         self.awaits = True
@@ -4215,17 +4243,17 @@ class Job(threading.Thread):
             self.awaits = False
 
     def over(self) -> bool:
-        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        """Whether its time is up; the time of a job starts when it starts to run."""
         return time.monotonic() >= self.begun + self.seconds
 
 
 def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    """Raise LeftBehind in a thread as soon as it executes Python code again."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
 
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
-    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    """The outcomes of a job, with OutOfTime for the call that was running when time was up and all later ones."""
     made = outcomes[: len(calls)]
     late = OutOfTime(f"no answer in {seconds:g} s")
     spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
@@ -4250,11 +4278,12 @@ def check_loop() -> None:
 
 
 def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs side by side and return the outcomes of their calls.
+    """Run jobs concurrently and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
-        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+        seconds: limit for each job, from its start.
+        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
@@ -4274,7 +4303,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.start()
         sys.setswitchinterval(SHORT_INTERVAL)
         for thread in threads:
-            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+            thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
                 late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
@@ -4289,26 +4318,26 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
 
 # ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
 
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
     return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
 
 
 def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
     added = tokenizer.added_tokens_decoder.values()
     written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
     return sorted(written, key=len, reverse=True)
 
 
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
     Raises:
-        ValueError: the tokenizer reads a control token in any text.
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
     tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
@@ -4321,7 +4350,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         return [marked(item) for item in value] if isinstance(value, list | tuple) else value
 
     text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
     first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
     ids = tokenizer.encode(first, add_special_tokens=False)
     for i, piece in enumerate(rest):
@@ -4334,7 +4363,7 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
 
 
 def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
 
     def encoded(text: str) -> list[int]:
         return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
@@ -4345,7 +4374,7 @@ def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
 
 
 def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
     backend = tokenizer.backend_tokenizer
     text = backend.normalizer.normalize_str(text) if backend.normalizer else text
     words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
@@ -4360,13 +4389,13 @@ KNOWN_RENDERINGS = 256
 
 
 class TurnBridge:
-    """Renders prompts, and the tokens between the turns of a conversation.
+    """Renders prompts and the tokens between turns.
 
     Args:
         tokenizer: one with a chat template.
-        end_ids: tokens that end an answer when they are sampled.
+        end_ids: tokens that end an answer.
         settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: another template than the tokenizer's.
+        chat_template: replaces the tokenizer's template.
     """
 
     def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
@@ -4376,24 +4405,24 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
         self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the beginning of the assistant's next answer.
+        """Token ids of messages and the start of the assistant's next answer.
 
         Args:
-            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+            guarded: encode control tokens in messages as letters.
         """
         messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
         with self.lock:
             if key not in self.rendered:
                 if len(self.rendered) >= KNOWN_RENDERINGS:
@@ -4402,11 +4431,11 @@ class TurnBridge:
                     ids = self.guarded(messages, given)
                 except ValueError:
                     ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
             return [*self.rendered[key][1]]
 
     def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
         given = {"tools": tools or None, **self.settings}
         before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
         if not whole.startswith(before):
@@ -4414,14 +4443,14 @@ class TurnBridge:
         return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages in which nothing is read as a control token."""
+        """Token ids of messages, with control tokens in them encoded as letters."""
         if not self.sanitizes:
             return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
 
     def parted(self, value):
-        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
         if isinstance(value, dict):
             return {key: self.parted(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -4431,13 +4460,13 @@ class TurnBridge:
         return value
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself, and was not cut off."""
+        """Whether an answer ends with an end token, and was not cut off."""
         return bool(ids) and ids[-1] in self.end_ids
 
     def seam(
         self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
     ) -> list[int]:
-        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
         begins = len(self.render(before, tools, guarded))
         others = [[{**reply, "content": text} for reply in replies] for text in "01"]
         one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
@@ -4446,21 +4475,21 @@ class TurnBridge:
         return one[: places[-1] + 1] if places else []
 
     def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, found once for replies that differ by their content only."""
+        """`seam`, cached for replies that differ only in their content."""
         key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
         if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
                 self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
         return self.seams[key][1]
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the beginning of the next one.
+        """The tokens after an answer, up to the start of the next one.
 
         Args:
-            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
-            replies: the environment's messages, of the role tool or user.
-            tools: the schemas that the prompt was rendered with.
+            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
+            replies: the environment's messages, of role tool or user.
+            tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
         seam = self.known_seam(before, answer, replies, tools)
@@ -4474,18 +4503,18 @@ class TurnBridge:
         return whole[len(seam) - (last_id != seam[-1]) :]
 
     def check(self, tools: list[dict], talks: bool) -> str:
-        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        """The template's problem with conversations that have these tools or replies; "" if there is none."""
         for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
             try:
                 problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates raise what they like
+            except Exception as error:  # templates may raise anything
                 return f"it refuses such a conversation ({type(error).__name__}: {error})"
             if all(problems):
                 return problems[0]
         return ""
 
     def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
         template = self.chat_template or self.tokenizer.get_chat_template()
         if "</think>" in template:
             return ["content", "reasoning_content"]
@@ -4494,7 +4523,7 @@ class TurnBridge:
         return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
 
     def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
         messages = [{"role": "user", "content": "Question"}]
         ids, decode = self.render(messages, tools), self.tokenizer.decode
         if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
@@ -4502,7 +4531,7 @@ class TurnBridge:
         for turn in range(PROBE_TURNS):
             thought, thinks = probe_thought(decode(ids), turn, place)
             answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
             whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
                 return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
@@ -4524,7 +4553,7 @@ class TurnBridge:
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
     if replies[0]["role"] == "tool":
         names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
@@ -4534,12 +4563,12 @@ def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
 
 
 def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    """A tool call without arguments; Mistral's templates need an id of nine characters."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
 
 
 def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    """(field of an answer with a thought, the part of it that the model must sample)."""
     said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
     if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
         return {}, ""
@@ -4549,7 +4578,7 @@ def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
 
 
 def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """An answer, what follows it, and what has to be seen of the answer."""
+    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
     answer = {"role": "assistant", "content": "", **thought}
     if kind == "user":
         visible = f"Answer {turn}"
@@ -4561,29 +4590,29 @@ def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[
 
 
 def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings part, as text."""
+    """Where two renderings diverge, as text."""
     part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
 
 
 def training_template(tokenizer) -> str | None:
-    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    """TRL's variant of a tokenizer's chat template that keeps earlier turns; None if TRL is missing or has none."""
     try:
         from trl.chat_template_utils import get_training_chat_template
 
         return get_training_chat_template(tokenizer)
     except (ImportError, ValueError):
         return None
-    except Exception as error:  # its own checks render conversations that a template may refuse
+    except Exception as error:  # TRL's checks render conversations that a template may refuse
         say(f"note: TRL has no training template for this tokenizer ({error})")
         return None
 
 
 def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
-    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+    """The bridge for a model's template, or for TRL's variant of it that keeps earlier turns.
 
     Raises:
-        UserError: the template rewrites earlier turns, and there is no other.
+        UserError: the template cannot be continued, and TRL has no variant that can.
     """
 
     def problem(bridge: TurnBridge) -> str:
@@ -4615,39 +4644,39 @@ def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, setti
 
 @dataclass
 class PlayLimits:
-    """Limits of conversations: turns, tokens, and what a tool may take."""
+    """Limits of conversations: turns, tokens, time and length of tools' results."""
 
-    turns: int = 8  # answers that are sampled
-    tokens: int = 4096  # of a whole conversation, the first prompt included
-    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
-    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
-    characters: int = 8000  # of a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run at once
+    turns: int = 8  # sampled answers
+    tokens: int = 4096  # in a whole conversation, including the first prompt
+    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
+    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
+    characters: int = 8000  # in a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
 class Conversation:
-    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
-    number: int  # of the row in its batch
-    prompt: object  # of the data
+    number: int  # index of its row in the batch
+    prompt: object  # as in the data
     kind: EnvironmentKind
     environment: object
-    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    messages: list[dict] = field(default_factory=list)  # including the prompt's
     prompt_ids: list[int] = field(default_factory=list)
-    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
     response_mask: list[int] = field(default_factory=list)  # 1 = sampled
-    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
-    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
-    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
-    calls: int = 0  # of tools, those that cannot be read included
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
+    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
+    calls: int = 0  # tool calls, including those that cannot be parsed
     failures: int = 0  # calls that ended in an error
-    seconds: float = 0.0  # in tools and replies
-    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
-    finished: bool = False  # the last answer ended by itself
-    form: str | dict = ""  # of tool calls
-    place: str = ""  # where its row stands, where that is not the batch
+    seconds: float = 0.0  # spent in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
+    finished: bool = False  # the last answer was not cut off
+    form: str | dict = ""  # of tool calls, by `call_format`
+    place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
     def ids(self) -> list[int]:
@@ -4656,20 +4685,20 @@ class Conversation:
 
     @property
     def row(self) -> str:
-        """How messages name it."""
+        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """How messages name it with its environment."""
+        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
-    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+    """Call a method of each environment: in order and in this thread, as TRL does, or concurrently if it is async.
 
     Raises:
-        EnvironmentFault: it raised.
+        EnvironmentFault: it raised, or an async one took too long.
     """
     outcomes, waiting = [], {}
     for i, (conversation, arguments) in enumerate(calls):
@@ -4680,7 +4709,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
             continue
         try:
             outcomes[i].value = bound()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise environment_fault(conversation.kind, method, conversation.row, error) from error
     for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
         outcomes[i] = results[0]
@@ -4688,7 +4717,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
-    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
     if isinstance(outcome.error, OutOfTime):
         raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
     if outcome.error is not None:
@@ -4697,55 +4726,59 @@ def checked(method: str, conversation: Conversation, outcome: Outcome):
 
 
 def checked_text(method: str, conversation: Conversation, value) -> str | None:
-    """A string or None that an environment returned."""
+    """A string or None that an environment returned; EnvironmentFault for other types."""
     if value is None or isinstance(value, str):
-        return value
+        return value and encodable(value)
     got = f"{method} returned a {type(value).__name__}"
     raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
 
 
 def checked_number(name: str, conversation: Conversation, value) -> float:
-    """A finite number that an environment gave."""
-    value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise EnvironmentFault(f"{conversation.label}: got {name} {value!r}; expected a finite number")
+    """A finite number that an environment gave, as a float; EnvironmentFault for other values."""
+    number = finite_number(value)
+    if number is None:
+        raise EnvironmentFault(f"{conversation.label}: got {name} {value!r:.200}; expected a finite number")
+    return number
 
 
 def tool_text(tool: Callable, arguments: dict, limit: int):
-    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    """Call a tool with copied arguments; returns its result as text cut to `limit`, awaitable for async tools."""
     value = tool(**copy.deepcopy(arguments))
     return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
 
 
 async def awaited_text(value, limit: int) -> str:
-    """`tool_text` of an async tool."""
+    """The text of an async tool's result, cut to `limit` characters."""
     return cut(str(await value), limit)
 
 
 def cut(text: str, limit: int) -> str:
-    """A text, or its beginning and a note of how long it was."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+    """A text that tokenizers take, cut to `limit` characters with a note of its full length."""
+    shown = encodable(text[:limit])
+    return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def encodable(text: str) -> str:
+    """A text with `?` for each half of a surrogate pair, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()
 
 
 def error_text(error: BaseException, limit: int) -> str:
-    """An error as TRL tells it to the model."""
+    """An error as text for the model, in TRL's form."""
     try:
         said = str(error) or type(error).__name__
-    except Exception:  # of a class whose __str__ raises
+    except Exception:  # the error's __str__ raises
         said = type(error).__name__
     return cut(str({"error": said}), limit)
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise what TRL does for a tool that is not there."""
+    """Raise TRL's error for an unknown tool."""
     raise ValueError(f"Tool {name} not found.")
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
-    """The tool calls of the last answer, to be made in order."""
+    """The tool calls of the last answer as functions, to be called in order."""
     calls = []
     for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
         name = function["name"]
@@ -4756,7 +4789,7 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
 
 
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages."""
+    """The results of the last answer's tool calls as messages; counts calls and failures."""
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed = outcome.error is not None
@@ -4771,7 +4804,7 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
-    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
     conversations, calls = [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
@@ -4784,12 +4817,14 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
         said = checked_text("reset", conversation, value)
         if said is not None:
-            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before what the model goes on with
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before a turn the model continues
+            got = f"{conversation.label}: got text from reset for a prompt of the assistant's turn alone"
+            need(len(conversation.messages) >= -at, f"{got}; expected a user's turn before it")
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
             conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
         length = len(conversation.prompt_ids)
@@ -4803,7 +4838,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
 
 
 def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
-    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
     before = conversation.ids
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
@@ -4819,7 +4854,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
 
 
 def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
-    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    """The environments' messages in response to the answers that were `heard`; [] for conversations that have ended."""
     said, jobs = [[] for _ in conversations], {}
     for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
         if problem:
@@ -4848,7 +4883,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
 
 
 def take_turn_reward(conversation: Conversation) -> None:
-    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
     value = getattr(conversation.environment, "turn_reward", 0.0)
     conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
     if value:
@@ -4856,7 +4891,7 @@ def take_turn_reward(conversation: Conversation) -> None:
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
-    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
     if last:
@@ -4876,14 +4911,14 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
 def take_turn(
     conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
 ) -> None:
-    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
     heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
     for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
         go_on(conversation, messages, last, bridge, limits)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
-    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    """Set the scores, by get_reward or else turn rewards; what turn rewards do not cover goes to the last answer."""
     scoring = [c for c in conversations if c.kind.scores]
     values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
     for conversation, value in zip(scoring, values, strict=True):
@@ -4891,14 +4926,14 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
     for conversation in conversations:
         if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
             conversation.score = sum(conversation.turn_rewards)
-        if conversation.score is None:  # not applicable, whatever its turns earned
+        if conversation.score is None:  # not scored, whatever its turns earned
             conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
         else:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
 def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
-    """Means over conversations, for the log of a run."""
+    """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
         "rollout/turns_mean": sum(len(c.spans) for c in conversations) / n,
@@ -4911,13 +4946,12 @@ def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
-OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
+OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
 def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
-    """Raise UserError for settings of conversations where there are none."""
+    """Raise UserError for conversation settings that were changed although the run has no conversations."""
     usual = type(config)()
     for name in names:
         idle = not converses and getattr(config, name) != getattr(usual, name)
@@ -4926,7 +4960,7 @@ def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) 
 
 
 def check_room(config, prompt_tokens: int) -> None:
-    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    """Raise UserError if a conversation has no room for a prompt and an answer."""
     shortest = prompt_tokens + config.max_new_tokens
     need(
         config.conversation_tokens >= shortest,
@@ -4936,10 +4970,10 @@ def check_room(config, prompt_tokens: int) -> None:
 
 
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
-    """Raise UserError if a conversation can be longer than the model's positions.
+    """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
     Args:
-        bound: the setting that bounds an answer.
+        bound: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -4950,7 +4984,7 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
 
 @dataclass
 class PlaySetup:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
 
     environments: Environments
     bridge: TurnBridge
@@ -4959,19 +4993,19 @@ class PlaySetup:
 
 
 def pays(kind: EnvironmentKind) -> bool:
-    """Whether an environment says what a conversation is worth."""
+    """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
-    """`load_scored`; UserError also where the tokenizer has no chat template."""
+    """`load_scored`, with UserError also if the tokenizer has no chat template."""
     scored = load_scored(config)
     check_chat_template(config, tokenizer)
     return scored
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer that knows no turns."""
+    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -4980,7 +5014,7 @@ def check_chat_template(config, tokenizer) -> None:
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
-    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
     check_environments(config, environments, reward.functions)
@@ -4988,7 +5022,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
 
 
 def check_environments(config, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or a setting of tools has none.
+    """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
     Args:
         functions: names of the reward functions beside the environments.
@@ -5001,14 +5035,14 @@ def check_environments(config, environments: Environments, functions) -> None:
         need(
             functions or pays(kind),
             f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float",
+            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
-    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    """Raise UserError for a row that `reset` does not accept; rows with the same columns are checked once."""
     tried = set()
     for row in rows:
         key = (environments.kind_of(row["columns"]).name, *row["columns"])
@@ -5018,7 +5052,7 @@ def check_environment_rows(environments: Environments, rows: list[dict]) -> None
 
 
 def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
-    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    """Build the PlaySetup; UserError for a chat template that cannot be continued or shows no form of tool calls."""
     tools = any(kind.tools for kind in environments.kinds.values())
     limits = PlayLimits(
         turns=config.max_turns,
@@ -5034,12 +5068,12 @@ def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environ
 def playable_rows(
     config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
 ) -> list[dict]:
-    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+    """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins.
 
     Args:
-        limit: the setting that bounds a prompt.
+        limit: name of the setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -5060,9 +5094,9 @@ def playable_rows(
 
 
 def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
-    """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
+    """Scores of conversations, one dict per row: the environment's own and each reward function's, by name.
 
-    The first name is what a held-out row's full marks are: the environment's if it pays.
+    The first entry decides whether a held-out row has full marks; it is the environment's if it has get_reward.
     """
     parts = {}
     if reward.functions:
@@ -5075,31 +5109,30 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows with the prompts that began their conversations, and the messages after these."""
+    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
     begun = [message_count(row) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:
-    """What each score counts in a conversation's return."""
+    """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
 
 
 def message_count(row: dict) -> int:
-    """How many messages a row's prompt is."""
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
 ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
     if precision != "auto":
         return precision
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -5107,7 +5140,7 @@ def precision_on(precision: str, device) -> str:
 
 
 def config_file(source: str) -> str | None:
-    """adapter_config.json of a folder or hub id; None where there is none, as in a plain model."""
+    """Path of adapter_config.json of a folder or hub id; None if there is none, as for a plain model."""
     if Path(source).is_dir():
         file = Path(source) / "adapter_config.json"
         return str(file) if file.is_file() else None
@@ -5115,25 +5148,24 @@ def config_file(source: str) -> str | None:
         return None
     from transformers.utils import find_adapter_config_file
 
-    hub_is_reached()  # or its client would try again for a minute
+    hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
     return find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
-    """The command that merges an adapter into its base."""
-    script = BUNDLE / "scripts" / "merge_adapter.py"
-    words = ["python", str(script if script.is_file() else "scripts/merge_adapter.py"), source, *flags]
-    return f"`{shlex.join([*words, '--output', Path(source).name + '-merged'])}`"
+    """The shell command that merges an adapter into its base."""
+    words = [source, *flags, "--output", Path(source).name + "-merged"]
+    return f"`python {in_bundle('scripts/merge_adapter.py')} {shlex.join(words)}`"
 
 
 def refuse_adapter(source: str, flag: str, why: str) -> None:
-    """Raise UserError where a model is an adapter and a whole one is needed."""
+    """Raise UserError if a model is an adapter; `why` says that `flag` needs a whole model."""
     adapter = f"got {flag} {source!r}, a LoRA adapter, {why}; expected a whole model; try {merge_command(source)}"
     need(not config_file(source), adapter)
 
 
 def adapter_settings(source: str) -> dict | None:
-    """adapter_config.json of a LoRA adapter; None of a plain model, UserError for other kinds of adapters."""
+    """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
         return None
@@ -5144,18 +5176,18 @@ def adapter_settings(source: str) -> dict | None:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{got}, whose adapter_config.json is broken: {error}; expected peft's") from None
     need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
-    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try to merge it with the library that trained it")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA; try merging it with the library that trained it")
     if Path(source).is_dir():
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
-        need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        need(not whole, f"{both}; try moving the files adapter_* to a folder of their own")
         weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
         need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 
 def base_of(source: str, base: str = "") -> str:
-    """The base that an adapter names, or the `base` given for it; a plain model is its own."""
+    """The base model of an adapter: `base` if given, else the one it names. A plain model is its own base."""
     settings = adapter_settings(source)
     if not settings:
         return source
@@ -5164,7 +5196,7 @@ def base_of(source: str, base: str = "") -> str:
     need(
         is_here or is_hub_id(base),
         f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or to fix adapter_config.json",
+        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
     )
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
@@ -5172,7 +5204,7 @@ def base_of(source: str, base: str = "") -> str:
 
 
 def tokenizer_of(source: str, base: str = "") -> str:
-    """Where the tokenizer of a model lies: in an adapter's own folder, or else in that of its base."""
+    """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
     from transformers.utils import cached_file
@@ -5184,7 +5216,7 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 
 def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
@@ -5197,13 +5229,14 @@ def open_tokenizer(config: BaseConfig, **options):
             )
             missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
             raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+        why = " ".join(str(error).split())
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """The tokens that end an answer: those of a model's eos_token_id, several in chat models, and the tokenizer's."""
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
     return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
 
@@ -5414,7 +5447,7 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.group_size > 1 or not grouped, f"{got}, whose mean is the baseline; try --group_size 8")
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
-    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    need(c.kl_coef or not c.kl_target, "got --kl_target with kl_coef 0, which it cannot adapt; try --kl_coef 0.05")
     got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
     need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
@@ -5424,15 +5457,16 @@ def check_algorithm(config: BaseConfig) -> None:
     gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
     below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
-    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected neither")
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high; try neither")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
         idle = unread and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, where it acts; try without --{name}"
         need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
         say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
@@ -5443,6 +5477,10 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
     check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
+    if (warmup := config.critic_warmup_steps) >= config.steps:
+        say(
+            f"warning: got critic_warmup_steps {warmup} with steps {config.steps}: the policy does not train; try fewer"
+        )
     say_idle(config, config.ppo_epochs * config.minibatches, PRESETS[config.algorithm])
     part = math.lcm(config.minibatches * world, config.group_size)
     need(
@@ -5792,9 +5830,10 @@ class OwnFunction:
         self.names = [name for name in known if whole or name in {p.name for p in parameters}]
 
     def __call__(self, **known):
-        """The result of the function."""
+        """The result of the function, which gets copies: what it changes in place is read again afterwards."""
+        own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names}
         try:
-            result = self.function(**{name: known[name] for name in self.names})
+            result = self.function(**own)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -5823,7 +5862,7 @@ class OwnFunction:
         loss, clipped = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         loss = self.checked(loss, [known["logprobs"].shape])
         lost = known["logprobs"].requires_grad and not loss.requires_grad
-        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        need(not lost, f"got a loss without a gradient from {self.spec}; try logprobs without .detach()")
         clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
         return loss, clipped.detach().float()
 
@@ -5833,7 +5872,7 @@ def own_function(kind: str, spec: str) -> OwnFunction:
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)
-    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one that it defines")
     return OwnFunction(kind, spec, function)
 
 
@@ -6207,14 +6246,14 @@ class Config(PolicySettings):
     hardware: str = setting(
         "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
     )
-    nodes: int = setting(1, "number of machines")
-    gpus_per_node: int = setting(1, "GPUs per machine")
-    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
+    nodes: int = setting(1, "number of machines", positive=True)
+    gpus_per_node: int = setting(1, "GPUs per machine", positive=True)
+    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic", positive=True)
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
-    rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
-    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
+    rollout_tensor_parallel: int = setting(1, "GPUs per sampler", positive=True)
+    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)", positive=True)
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting(
         [],
@@ -6816,12 +6855,15 @@ def check_expressible(c: Config) -> None:
     for name, (allowed, why) in FIXED.items():
         value = getattr(c, name)
         fits = value in allowed or acts.get(name, c.advantage) != c.advantage
-        need(fits, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+        shown = " ".join(value) if isinstance(value, list) else value
+        need(fits, f"got {name} {shown}; expected {allowed[0] or 'none'} with verl: {why}")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_tokens)
     prompts = c.batch_size // c.group_size
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
     mean = "seq_mean_token_mean"
+    flash = ["advantage gae"] if c.advantage == "gae" and "trainer.device=cpu" not in c.override else []
+    flash += [f"sequence_parallel {c.sequence_parallel}"] if c.sequence_parallel > 1 else []
     refused = {
         f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
         "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
@@ -6837,10 +6879,8 @@ def check_expressible(c: Config) -> None:
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
         ),
-        f"precision fp32 with sequence_parallel {c.sequence_parallel}; expected sequence_parallel 1, as verl splits "
-        "sequences with flash attention alone, which has no fp32; try --precision bf16": (
-            c.precision == "fp32" and c.sequence_parallel > 1
-        ),
+        f"precision fp32 with {', '.join(flash)}; expected bf16 or fp16, as verl computes these with flash attention "
+        "alone; try --precision bf16": c.precision == "fp32" and flash,
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
         f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
@@ -7792,12 +7832,13 @@ def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[
 
 def batch_findings(c: Config) -> list[str]:
     """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
-    tokens, replicas = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node // c.sequence_parallel
-    replicas, part = max(1, replicas), c.batch_size // c.minibatches
+    tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
+    replicas, part = max(1, gpus // c.sequence_parallel), c.batch_size // c.minibatches
     batch = math.lcm(replicas, c.group_size) * c.minibatches
     least = math.ceil(c.conversation_tokens / c.sequence_parallel)
     worst = part // replicas * c.conversation_tokens
-    wrong = {
+    shares = {name: getattr(c, name) for name in ("sequence_parallel", "rollout_tensor_parallel")}
+    wrong = {f"{name} {n} for {gpus} GPUs; expected a divisor": gpus % n for name, n in shares.items()} | {
         f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
             tokens < c.conversation_tokens
         ),
@@ -8404,7 +8445,7 @@ def batch_file(config: Config, job: Layout) -> str:
     """job.sbatch, which starts Ray on the machines and then run.sh."""
     least = cpus_needed(config.gpus_per_node, 1)
     got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
-    need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
+    need(not config.cpus or config.cpus >= least, f"{got}; try leaving --cpus out")
     return with_values(
         SBATCH,
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
@@ -8536,7 +8577,7 @@ def need_cluster(config: Config) -> None:
     except (OSError, ValueError) as error:
         expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
         has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
-        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try to open it in a browser")
+        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try opening it in a browser")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
         usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
@@ -8823,8 +8864,8 @@ def read_overrides(file: str) -> list[Written]:
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
             got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
-            way = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`; bash then prints such lines"
-            raise UserError(f"{got}; of a shell script, try a copy: {way}")
+            way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
+            raise UserError(f"{got}; for a shell script, try a copy with {way}")
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
@@ -8908,6 +8949,7 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     plan, _, findings = size_findings(config, job.parameters)
     for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
+    findings += [text for _, text in name_findings(overrides) or []]
     for finding in findings + (job_findings(config, folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0

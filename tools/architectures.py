@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which architectures of transformers train right: selfcheck.py on a tiny random model of each causal language model.
+"""Run selfcheck.py on a tiny random model of each causal language model of transformers, to see which train correctly.
 
     python tools/architectures.py                                   # scripts/ppo_train.py, all: a quarter of an hour
     python tools/architectures.py --only qwen3 glm4 --trainer templates/grpo.py
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY_LM = ROOT / "assets" / "tiny_lm"
-OTHERS = set(  # no decoders of text alone, though AutoModelForCausalLM has them, or another name of one that is here
+OTHERS = set(  # in AutoModelForCausalLM, but not text decoders, or second names of families listed
     "aria_text bart beam bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small blt camembert "
     "data2vec-text dots3_note electra emu3 ernie fuyu gemma3 gemma3n gemma4 gemma4_assistant gemma4_unified "
     "gemma4_unified_assistant git got_ocr2 llama4 marian mbart megatron-bert minimax_m3_vl_text mllama moshi "
@@ -30,7 +30,7 @@ OTHERS = set(  # no decoders of text alone, though AutoModelForCausalLM has them
     "qwen3_5_moe qwen4_exp reformer rembert roberta roberta-prelayernorm roc_bert roformer trocr whisper xlm "
     "xlm-roberta xlm-roberta-xl xlnet xmod".split()
 )
-SIZES = {  # of the names that configurations use for the same things, those that one has
+SIZES = {  # under all names that configurations use; each takes those that it has
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim", "lru_width"), 32),
     **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"), 64),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_key_value_heads"), 2),
@@ -52,7 +52,7 @@ SIZES = {  # of the names that configurations use for the same things, those tha
     **{"num_nextn_predict_layers": 0, "num_kv_shared_layers": 0, "initializer_range": 0.2},
     **{"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0},
 }
-TRIALS = (  # what a family may want otherwise, in this order
+TRIALS = (  # changes that a family may need, tried in this order
     {},
     {"num_key_value_heads": 4},
     {"num_hidden_layers": 3},
@@ -63,10 +63,10 @@ TRIALS = (  # what a family may want otherwise, in this order
 
 
 def model_of(family: str):
-    """A random model of a family, of some 100,000 weights, which gives finite logits.
+    """A random model of a family with about 100,000 weights and finite logits.
 
     Raises:
-        Exception: whatever transformers raises for these sizes, in the last of TRIALS.
+        Exception: transformers' own, from the last of TRIALS.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -90,7 +90,7 @@ def model_of(family: str):
 
 
 def checked(family: str, folder: Path, args) -> dict:
-    """The verdict on a family."""
+    """The verdict on a family, as a line of results.jsonl."""
     from transformers import AutoTokenizer
 
     try:
@@ -127,10 +127,10 @@ def main(argv: list[str] | None = None) -> int:
     output.mkdir(parents=True, exist_ok=True)
     with (output / "results.jsonl").open("w", encoding="utf-8") as out:
         for family in args.only or sorted({*KNOWN} - OTHERS):
-            found = checked(family, output / family, args)
-            counts[found["verdict"]].append(family)
-            print(json.dumps(found), file=out, flush=True)
-            print(f"{family}: {found['verdict']} {found['what']}", file=sys.stderr, flush=True)
+            result = checked(family, output / family, args)
+            counts[result["verdict"]].append(family)
+            print(json.dumps(result), file=out, flush=True)
+            print(f"{family}: {result['verdict']} {result['what']}", file=sys.stderr, flush=True)
     print(
         json.dumps({verdict: {"count": len(names), "families": names} for verdict, names in counts.items()}, indent=1)
     )

@@ -2,11 +2,11 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Hold what is written by hand to a size that is still read from top to bottom: lines of code, and nesting.
+"""Check that handwritten files stay readable from top to bottom: lines of code, and nesting.
 
-A code line holds code: blank lines, comments and docstrings are free, so explaining never costs. Nesting counts the
-blocks (if, for, while, with, try, match) around a statement inside its function; `elif` does not add one. There are no
-exceptions: what does not fit has a wall in the wrong place.
+Blank lines, comments and docstrings do not count as code, so explaining is free. Nesting counts the blocks (if, for,
+while, with, try, match) around a statement inside its function; `elif` does not add one. There are no exceptions: code
+that does not fit should be divided differently.
 
 Deliberately left out: what tools/build.py writes, tests and benchmarks.
 
@@ -84,15 +84,15 @@ def measure(path: Path) -> tuple[int, dict[str, tuple[int, int]]]:
 
 
 def excesses(name: str, total: int, sizes: dict[str, tuple[int, int]]) -> list[str]:
-    """What is above its budget in one file, one line each."""
-    found = [f"{name} has {total} lines of code; expected at most {FILE_LINES}"] if total > FILE_LINES else []
+    """A line for each budget that a file exceeds."""
+    messages = [f"{name} has {total} lines of code; expected at most {FILE_LINES}"] if total > FILE_LINES else []
     for function, (lines, depth) in sizes.items():
         limit = TRAIN_LINES if function == "train" else FUNCTION_LINES
         if lines > limit:
-            found.append(f"{name}: {function} has {lines} lines of code; expected at most {limit}")
+            messages.append(f"{name}: {function} has {lines} lines of code; expected at most {limit}")
         if depth > NESTING:
-            found.append(f"{name}: {function} nests {depth} deep; expected at most {NESTING}")
-    return found
+            messages.append(f"{name}: {function} nests {depth} deep; expected at most {NESTING}")
+    return messages
 
 
 def budgeted_files(root: Path) -> list[Path]:
@@ -107,21 +107,21 @@ def main() -> int:
     )
     parser.add_argument("--verbose", action="store_true", help="print the figures of every file")
     args = parser.parse_args()
-    found, lengths = [], []
+    messages, lengths = [], []
     for path in budgeted_files(ROOT):
         name = str(path.relative_to(ROOT))
         total, sizes = measure(path)
-        found += excesses(name, total, sizes)
+        messages += excesses(name, total, sizes)
         lengths += [lines for lines, _ in sizes.values()] if name.startswith("src") else []
         if args.verbose:
             longest, depth = (max([figures[i] for figures in sizes.values()] or [0]) for i in (0, 1))
             print(f"{name}: {total} lines of code, {len(sizes)} functions, longest {longest}, nesting {depth}")
     median = statistics.median(lengths)
     if median >= MEDIAN:
-        found.append(f"src: the median function has {median:g} lines of code; expected fewer than {MEDIAN}")
+        messages.append(f"src: the median function has {median:g} lines of code; expected fewer than {MEDIAN}")
     fine = f"{len(budgeted_files(ROOT))} files within their budgets; median function {median:g} lines"
-    print("\n".join(found) or fine)
-    return int(bool(found))
+    print("\n".join(messages) or fine)
+    return int(bool(messages))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ A program is `src/programs/NAME.py`, or a folder with a room per section, whose 
 `src/parts/`, the floors; FLOORS is their order, and `ROOMS` in a floor's `__init__.py` is the order inside it. Imports
 go one way: a room imports floors and earlier rooms of its own folder, a floor imports earlier floors.
 
-`NAME = file_text("page.html")` at the top of a room stands for a file in the room's folder: a script has its text as a
-literal. Lines of such files end at column 120, as those of scripts; the first one is some columns shorter.
+`NAME = file_text("page.html")` at the top of a room means a file in the room's folder, whose text becomes a literal in
+the script. Lines of such files have at most 120 columns, as in scripts; the first one some fewer.
 
-A script begins with its head and a table of contents. Then come, of the parts, the names that the program uses,
-directly or not, and last the program's own rooms.
+A script begins with its head and a table of contents. Then come the names of the parts that the program uses, directly
+or not, and last the program's own rooms.
 
     python tools/build.py                 # write what has changed
     python tools/build.py --check         # exit 1 if a built file is not what src/ gives
@@ -57,7 +57,7 @@ HEAD = """\
 
 
 class BuildError(Exception):
-    """Something in src/ that cannot be built; the message names the place."""
+    """src/ cannot be built; the message names the place."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Item:
 
 @dataclass
 class Room:
-    """One module of src/: where it lies, its statements, and what it imports."""
+    """A module of src/: its path, its statements and its imports."""
 
     name: str  # dotted, such as parts.learning.losses
     path: Path
@@ -203,7 +203,7 @@ def is_file_text(node: ast.stmt) -> bool:
 
 
 def with_file(room: Room, node: ast.Assign, folder: Path) -> str:
-    """`NAME = literal` in the place of `NAME = file_text("page.html")`."""
+    """`NAME = literal` for `NAME = file_text("page.html")`."""
     name, arguments = ast.unparse(node.targets[0]), [getattr(a, "value", None) for a in node.value.args]
     if len(arguments) != 1 or not isinstance(arguments[0], str):
         room.fail(node.lineno, f'got {ast.unparse(node)}; expected NAME = {FILE_TEXT}("page.html")')
@@ -214,7 +214,7 @@ def with_file(room: Room, node: ast.Assign, folder: Path) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as a string literal that the formatter leaves as it is: lines as they are if any quotes allow it."""
+    """A text as a string literal that the formatter does not change, with unescaped lines if some quotes allow it."""
     forms = ('r"""{}"""', "r'''{}'''") if "\\" in text else ('"""\\\n{}"""', "'''\\\n{}'''")
     for form in forms:
         try:
@@ -227,7 +227,7 @@ def literal(text: str) -> str:
 
 
 def quoted(line: str) -> str:
-    """A line as a literal in those quotes that need fewer escapes."""
+    """A line as a literal, in the quotes that need fewer escapes."""
     parts = [json.dumps(part, ensure_ascii=False)[1:-1] for part in line.split('"')]
     if line.count('"') > line.count("'"):
         return "'" + '"'.join(parts).replace("'", "\\'") + "'"
@@ -290,22 +290,22 @@ def program_rooms(name: str, root: Path) -> tuple[str, list[Room]]:
 
 
 def check_directions(rooms: list[Room]) -> None:
-    """Raise BuildError unless every room imports from rooms before it only, names that are there."""
-    seen: dict[str, Room] = {}
+    """Raise BuildError unless every room imports only from earlier rooms, and only names that they define."""
+    earlier: dict[str, Room] = {}
     for room in rooms:
         for name, source in room.inside.items():
-            if source not in seen:
+            if source not in earlier:
                 room.fail(1, f"got an import of {name} from {source}; expected one of the floors below")
-            if name not in seen[source].defined:
+            if name not in earlier[source].defined:
                 room.fail(1, f"got an import of {name} from {source}, which does not define it")
-        seen[room.name] = room
+        earlier[room.name] = room
 
 
-def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
-    """(room, name) of all that a program's own rooms use, and they themselves."""
-    rooms = {room.name: room for room in [*parts, *own]}
-    open_items = [(room, item) for room in own for item in room.items]
-    found = {(room.name, name) for room in own for name in room.defined}
+def closure(parts: list[Room], program: list[Room]) -> set[tuple[str, str]]:
+    """(Room, name) of all names in a program's own rooms, and of all that these use, directly or not."""
+    rooms = {room.name: room for room in [*parts, *program]}
+    open_items = [(room, item) for room in program for item in room.items]
+    chosen = {(room.name, name) for room in program for name in room.defined}
     while open_items:
         room, item = open_items.pop()
         for name in item.uses - set(item.names):
@@ -317,14 +317,14 @@ def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
                 continue
             else:
                 room.fail(item.line, f"got {name}, which is neither defined nor imported there")
-            if (source.name, name) not in found:
-                found |= {(source.name, other) for other in source.defined[name].names}
+            if (source.name, name) not in chosen:
+                chosen |= {(source.name, other) for other in source.defined[name].names}
                 open_items.append((source, source.defined[name]))
-    return found
+    return chosen
 
 
 def check_names(chosen: list[tuple[Room, list[Item]]]) -> None:
-    """Raise BuildError where two things of a script have one name, or one is used at import before it is there."""
+    """Raise BuildError if two things in a script have the same name, or one is used at import before its definition."""
     origin: dict[str, object] = {}
     bodies = {name: item for _, items in chosen for item in items for name in item.names}
     defined: set[str] = set()
@@ -345,7 +345,7 @@ def check_names(chosen: list[tuple[Room, list[Item]]]) -> None:
 
 
 def early_names(item: Item, bodies: dict[str, Item]) -> set[str]:
-    """Names that executing a statement looks up, those inside of the functions it calls included."""
+    """Names that executing a statement looks up, directly or in the functions that it calls."""
     found, waiting = set(), [item.early]
     while waiting:
         read, called = waiting.pop()
@@ -374,7 +374,7 @@ def import_lines(chosen: list[tuple[Room, list[Item]]]) -> list[str]:
 
 
 def from_line(module: str, members: Iterable[str]) -> str:
-    """`from module import members`, constants first, then classes, then the rest, wrapped where it is long."""
+    """`from module import members`: constants, then classes, then the rest; wrapped if it is long."""
     ordered = sorted(members, key=lambda m: (not (m.isupper() and len(m) > 1), not m[:1].isupper(), m))
     line = f"from {module} import {', '.join(ordered)}"
     return line if len(line) <= 120 else f"from {module} import (\n" + "".join(f"    {m},\n" for m in ordered) + ")"
@@ -445,13 +445,13 @@ def read_parts(root: Path) -> list[Room]:
 
 def targets(root: Path) -> dict[str, Path]:
     """Program names and the files that they are written to."""
-    found = sorted((root / "src" / "programs").iterdir())
-    names = [path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    paths = sorted((root / "src" / "programs").iterdir())
+    names = [path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()]
     return {name: root / ELSEWHERE.get(name, "scripts") / f"{name}.py" for name in names if name != "__init__"}
 
 
 def differences(root: Path) -> Iterator[tuple[Path, str | None]]:
-    """Built files that are not as src/ gives them, each with its right text; None for one that no program gives."""
+    """{built file that differs from src/: its right text, or None if no program makes it}."""
     parts, wanted = read_parts(root), targets(root)
     for program, path in wanted.items():
         text = build(program, parts, root)

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
 SKIPPED = {"evals/README.md"}
-# Wordings that readers stumble over; "Style" in CONTRIBUTING.md shows what to write instead.
+# Banned wordings; "Style" in CONTRIBUTING.md shows what to write instead.
 BANNED = re.compile(
     r"\b(what came of|bears? no|(is|are) no \w+ that|of which \w+ one|helps nobody|see to it|before all that|put behind"
     r"|trains? nothing|so are no|left to prove|no need to read|without a word|goes on as if|as it came|what is said of"
@@ -58,7 +58,7 @@ def wrapped(lines: list[str]) -> list[str]:
 
 
 def findings(name: str, text: str) -> list[str]:
-    """What breaks the rules, as FILE:LINE: got; expected."""
+    """Violations of the rules, as FILE:LINE: got; expected."""
     result = []
     header = text.partition("\n---\n")[0].count("\n") + 1 if text.startswith("---\n") else 0  # YAML: one line a key
     for first, lines, _ in (block for block in blocks(text) if block[2] and block[0] > header):

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1"]
 # ///
-"""Check the syntax of the texts in src/ that are no Python: .css, .html with Jinja, shell by bash, .js by node.
+"""Check the syntax of the texts in src/ other than Python: .css, .html with Jinja, shell by bash, .js by node.
 
 python tools/check_texts.py        # exit 1 where one is wrong
 """
@@ -22,7 +22,7 @@ VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "sour
 
 
 class Tags(HTMLParser):
-    """Notes the first tag that is not closed, or closed without being open."""
+    """Finds the first tag that is not closed, or closed without being open."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ class Tags(HTMLParser):
 
 
 def html_flaw(path: Path) -> str:
-    """A fault of a Jinja template for HTML, or of its tags; the text without its Jinja parts counts."""
+    """The first fault in a Jinja template, or in the HTML tags of the text without its Jinja parts; "" if none."""
     text = path.read_text(encoding="utf-8")
     try:
         jinja2.Environment().parse(text)
@@ -54,7 +54,7 @@ def html_flaw(path: Path) -> str:
 
 
 def css_flaw(path: Path) -> str:
-    """A brace too much or too few, or a declaration without a colon."""
+    """The first fault in CSS: unbalanced braces, or a declaration without a colon; "" if none."""
     depth = 0
     text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for match in re.finditer(r"([^{};]*)([{};])", text):
@@ -69,7 +69,7 @@ def css_flaw(path: Path) -> str:
 
 
 def js_flaw(path: Path) -> str:
-    """What node says of a script's syntax; nothing without node."""
+    """node's message about a script's syntax; "" without node."""
     if not shutil.which("node"):
         return ""
     done = subprocess.run(["node", "--check", path], capture_output=True, text=True)
@@ -77,7 +77,7 @@ def js_flaw(path: Path) -> str:
 
 
 def shell_flaw(path: Path) -> str:
-    """What bash says of a script's syntax."""
+    """bash's message about a script's syntax."""
     return subprocess.run(["bash", "-n", path], capture_output=True, text=True).stderr.strip()
 
 

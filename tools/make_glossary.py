@@ -4,7 +4,7 @@
 # ///
 """Write the report's glossary, src/programs/report/glossary.json, from the tables of references/metrics.md.
 
-A standalone script cannot read another file of the bundle, so what a metric means stands in it as text.
+A standalone script cannot read other files of the bundle, so it contains the meanings of the metrics as text.
 
     python tools/make_glossary.py                # then make build
     python tools/make_glossary.py --check        # exit 1 if the file is not what references/metrics.md gives
@@ -21,14 +21,14 @@ SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" /
 
 
 def glossary(text: str) -> str:
-    """{metric: {group, meaning, healthy, warning}} of the page's tables, as JSON."""
-    found = {}
+    """The page's tables as JSON: {metric: {group, meaning, healthy, warning}}."""
+    entries = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         group = part.partition("\n")[0]
         for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", part, re.MULTILINE):
             meaning, healthy, warning = (re.sub(r"[`*]", "", cell).removesuffix("–") for cell in cells.split(" | ")[:3])
-            found[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+            entries[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
+    return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> int:

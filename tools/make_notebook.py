@@ -28,7 +28,7 @@ def make_notebook(source: str):
     """The notebook of a source text.
 
     Raises:
-        ValueError: if a name stands twice, or a text cell has a line that is not a comment.
+        ValueError: a name occurs twice, or a text cell has a line that is not a comment.
     """
     import nbformat
 

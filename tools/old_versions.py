@@ -4,9 +4,9 @@
 # ///
 """Measure the first step of a GRPO script under the TRL of this Python: loss, gradient, sampling, sizes.
 
-The script runs as it is, in a folder with a small model `tiny` and `prompts.jsonl`. Completions are computed from the
-prompt and not sampled, so that two versions train on one batch: of different lengths, or all as long as allowed where
-the prompts begin with w9 (with_kl.py). The policy is moved after the trainer is built: the KL is not 0.
+The script runs unchanged, in a folder with a small model `tiny` and `prompts.jsonl`. Completions are computed from the
+prompt instead of sampled, so that two versions train on the same batch. Their lengths differ, but all are as long as
+allowed if prompts begin with w9 (with_kl.py). The policy is moved after the trainer is built, so that the KL is not 0.
 
     python tools/old_versions.py --set_up 0.14 --folder /tmp/old_trl       # an environment of its own
     /tmp/old_trl/0.14/bin/python tools/old_versions.py --run tests/files/old_trl/plain.py --prompts 8
@@ -36,7 +36,7 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max
 
 
 def set_up(number: str, folder: Path):
-    """Make an environment with an old TRL; torch is the wheel for the CPU."""
+    """Make an environment with an old TRL and torch for the CPU."""
     subprocess.run([sys.executable, "-m", "venv", str(folder / number)], check=True)
     pip = [str(folder / number / "bin" / "pip"), "install", "-q"]
     subprocess.run([*pip, "torch==2.13.0+cpu"], check=True)
@@ -44,7 +44,7 @@ def set_up(number: str, folder: Path):
 
 
 def wave(parameter, shift: int):
-    """Numbers in the shape of a parameter that are the same for every version of torch."""
+    """Numbers in a parameter's shape that are the same in every version of torch."""
     import torch
 
     numbers = [math.sin(1.7 * index + shift) for index in range(parameter.numel())]
@@ -72,7 +72,7 @@ def make_folder(prompts: int, first_word: str):
 
 
 class Step:
-    """What the first step of a trainer does, noted down while it runs."""
+    """Records what a trainer's first step does."""
 
     def __init__(self):
         self.result, self.counts = {}, Counter()
@@ -120,7 +120,7 @@ class Step:
 
 
 def measured(script: str, prompts: int) -> dict:
-    """Run a script; returns what its first step did."""
+    """Run a script and return the figures of its first step."""
     import trl
 
     step, build, train = Step(), trl.GRPOTrainer.__init__, trl.GRPOTrainer.train

@@ -2,7 +2,7 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Write the table of what changed in silence into references/grpo_trl.md, from the tables of scripts/migrate.py.
+"""Write the table of silent changes into references/grpo_trl.md, from the tables of scripts/migrate.py.
 
 python tools/stale_memory.py            # --check compares
 """
@@ -19,13 +19,13 @@ BEGIN, END = "<!-- written by tools/stale_memory.py -->\n", "<!-- until here -->
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """(version, what, before, since then) of GRPOConfig's changed defaults and of what no signature shows."""
+    """(Version, what, before, since then) of GRPOConfig's changed defaults and of changes that no signature shows."""
     changes = json.loads((TABLES / "trl_changes.json").read_text(encoding="utf-8"))
     result = []
     for name, entries in changes["configs"]["GRPOConfig"].items():
         for before, after in pairwise(entries):
             if before["default"] is None or after.get("default", before["default"]) is None:
-                continue  # an option that nobody had on, or a deprecation; "gone" is a row of its own
+                continue  # an unused option, or a deprecation; "gone" has its own row
             now = "gone" if after.get("gone") else f"`{after['default']}`"
             result.append((f"TRL {after['since']}", f"`{name}`", f"`{before['default']}`", now))
     for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")).values():

@@ -2,7 +2,7 @@
 
     .venv-verl/bin/python tools/verl_keys.py            # --check compares
 
-Each line has a section and its names; the first word says with which `model_engine` they are there, * with both.
+Each line has a section and its names; the first word is the `model_engine` that has them, * for both.
 """
 
 import sys
@@ -15,7 +15,7 @@ HEAD = """# Names in the configuration of verl {version}, by tools/verl_keys.py:
 
 
 def names_of(engine: str) -> dict[str, None]:
-    """Every key of verl's configuration with an engine, sections among them, in their order."""
+    """All keys of verl's configuration with an engine, sections included, in order."""
     import verl
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
@@ -26,8 +26,8 @@ def names_of(engine: str) -> dict[str, None]:
         return [key for name, value in node.items() for key in (f"{prefix}{name}", *below(value, f"{prefix}{name}."))]
 
     with initialize_config_dir(config_dir=str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
-        found = compose("ppo_trainer", overrides=[f"model_engine={engine}"])
-    return dict.fromkeys(below(OmegaConf.to_container(found, resolve=False), ""))
+        configuration = compose("ppo_trainer", overrides=[f"model_engine={engine}"])
+    return dict.fromkeys(below(OmegaConf.to_container(configuration, resolve=False), ""))
 
 
 def table() -> str:
@@ -36,9 +36,9 @@ def table() -> str:
 
     by_engine, lines = {engine: names_of(engine) for engine in ENGINES}, {}
     for key in dict.fromkeys(key for names in by_engine.values() for key in names):
-        there = [engine for engine in ENGINES if key in by_engine[engine]]
+        present = [engine for engine in ENGINES if key in by_engine[engine]]
         section, _, name = key.rpartition(".")
-        lines.setdefault(("*" if len(there) == len(ENGINES) else there[0], section or "."), []).append(name)
+        lines.setdefault(("*" if len(present) == len(ENGINES) else present[0], section or "."), []).append(name)
     return HEAD.format(version=version("verl")) + "".join(f"{e} {s} {' '.join(x)}\n" for (e, s), x in lines.items())
 
 

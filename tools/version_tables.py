@@ -3,20 +3,20 @@
 # requires-python = ">=3.11"
 # dependencies = ["pyyaml", "packaging"]
 # ///
-"""Write what changed between the versions of TRL, transformers and verl, the tables of scripts/migrate.py.
+"""Write the tables of scripts/migrate.py: what changed between the versions of TRL, transformers and verl.
 
-The wheels of all minor versions are downloaded into a folder and parsed; nothing of them is installed or run.
+The wheels of all minor versions are downloaded into a folder and parsed; nothing is installed or run.
 
 - `trl_changes.json`: "configs" (fields and their defaults), "trainers" (arguments; "<required>" without default),
   "modules" (where a class is imported from), "exports" (what `from trl import` finds in the newest), "transformers"
-  (the minor versions that a TRL version allows, up to the newest of its day). The entries of TrainingArguments count
-  in versions of transformers; a field that a TRL config does not list is that of TrainingArguments.
+  (the minor versions that a TRL version allows, up to the newest at its release). Entries of TrainingArguments have
+  versions of transformers; fields that a TRL config does not list come from TrainingArguments.
 - `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
-- `parts/data/trl_names.json`: what the newest TRL has: "defaults" of its configs and of TrainingArguments, "trainers"
-  (names of their arguments), "modules" (names that stand in its modules).
+- `parts/data/trl_names.json`: the newest TRL: "defaults" of its configs and of TrainingArguments, "trainers" (names of
+  their arguments), "modules" (names that its modules define).
 
-An entry is there from "since" on; "gone" names the first version without it. What never changed since its class
-appeared is left out. A default is a JSON value, or {"expr": source} where it is no literal.
+An entry holds from "since" on; "gone" names the first version without it. Names that never changed since their class
+appeared are left out. A default is a JSON value, or {"expr": source} if it is no literal.
 
     python tools/version_tables.py --cache /tmp/wheels
     python tools/version_tables.py --check               # the newest entries against the installed packages
@@ -121,11 +121,11 @@ def wheels(package: str, cache: Path) -> dict[str, Sources]:
 
 
 def literal(node: ast.expr | None, names: dict[str, ast.expr]) -> object:
-    """Value of a default; {"expr": source} where it is no literal."""
+    """The value of a default; {"expr": source} if it is no literal."""
     node = names.get(node.id, node) if isinstance(node, ast.Name) else node
     try:
         value = ast.literal_eval(node)
-        return json.loads(json.dumps(value))  # a tuple is a list in the table
+        return json.loads(json.dumps(value))  # tuples become lists
     except (ValueError, TypeError):
         return {"expr": ast.unparse(node)}
 
@@ -146,7 +146,7 @@ def field_default(node: ast.expr | None, names: dict[str, ast.expr]) -> object:
 
 
 class Classes:
-    """Classes of one version, found by name; the one that does the work, where a name is also a redirection."""
+    """Classes of one version by name; a class that only redirects to another of its name does not count."""
 
     def __init__(self, sources: Sources, folders: tuple[str, ...]):
         self.nodes: dict[str, ast.ClassDef] = {}
@@ -176,7 +176,7 @@ class Classes:
         return result
 
     def inherits(self, name: str, base: str) -> bool:
-        """Whether a class has another one among its bases, however far up."""
+        """Whether a class derives from another, directly or not."""
         node = self.nodes.get(name)
         return node is not None and any(x == base or self.inherits(x, base) for x in bases(node))
 
@@ -223,7 +223,7 @@ def exports(sources: Sources) -> list[str]:
 
 
 def changes(versions: dict[str, dict], key: str = "default", renamed: dict | None = None, kept=()) -> dict[str, list]:
-    """{name: its entries} of what changed over {version: {name: value}}; a version without any name is left out."""
+    """{name: its entries} for names that changed over {version: {name: value}}; versions without names are skipped."""
     present = {number: values for number, values in versions.items() if values}
     result: dict[str, list] = {}
     for number, values in present.items():
@@ -247,7 +247,7 @@ def changes(versions: dict[str, dict], key: str = "default", renamed: dict | Non
 
 
 def new_name(name: str, renamed: dict[str, str]) -> str | None:
-    """Today's name of a key, by its own entry or that of a section before it, which ends with a dot."""
+    """Today's name of a key, from its own entry or that of a section, which ends with a dot."""
     section = next((old for old in renamed if old.endswith(".") and name.startswith(old)), None)
     return renamed.get(name) or (section and renamed[section] + name.removeprefix(section))
 
@@ -287,7 +287,7 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
 
 
 def with_inherited(versions: dict, inherited: dict, classes: dict[str, Classes], name: str) -> dict:
-    """Fields of a config by version; one that some version has from TrainingArguments, from there in these."""
+    """{version: fields of a config}; where a version lacks a field of others, TrainingArguments' field counts."""
     anywhere = {field for fields in versions.values() for field in fields}
     result = {}
     for number, fields in versions.items():
@@ -297,7 +297,7 @@ def with_inherited(versions: dict, inherited: dict, classes: dict[str, Classes],
 
 
 def allowed(sources: Sources, transformers: dict[str, Sources]) -> list[str]:
-    """Oldest and newest minor version of transformers that fits a TRL version and was out at its day."""
+    """The oldest and newest minor version of transformers that a TRL version allows and that existed at its release."""
     bounds = next(need.specifier for need in sources.needs if need.name == "transformers")
     fitting = [number for number in transformers if bounds.contains(f"{number}.99")]
     return [
@@ -339,7 +339,7 @@ def verl_keys(sources: Sources) -> dict[str, object]:
 
 
 def text_of(tables: dict) -> str:
-    """JSON whose lines have at most 120 characters, where an entry is no longer."""
+    """JSON with lines of at most 120 characters, unless one entry is longer."""
     text = json.dumps(tables, separators=(",\x00", ":"))  # a break only between entries, not at a space of a string
     lines = textwrap.wrap(text.replace(" ", "\xa0").replace("\x00", " "), 120, break_on_hyphens=False)
     return "\n".join(lines).replace("\xa0", " ") + "\n"
@@ -370,7 +370,7 @@ def top_names(text: str) -> list[str]:
 
 
 def outdated() -> list[str]:
-    """Entries of the tables whose last state is not what the installed packages have."""
+    """Entries of the tables whose newest state differs from the installed packages."""
     names = [package for package in OLDEST if find_spec(package)]
     roots = {name: Path(find_spec(name).submodule_search_locations[0]) for name in names}
     installed = {name: Sources(root, f"{name}/") for name, root in roots.items()}

@@ -1,4 +1,4 @@
-"""The planted faults: what each does to a healthy run, with a strength that the run's seed draws."""
+"""The planted faults: what each changes in a healthy run, with a strength that the run's seed draws."""
 
 import json
 import math
@@ -15,7 +15,7 @@ PARTS = {"right": ("correct", "accuracy_reward", "answer_reward"), "tagged": ("t
 
 @dataclass
 class Plan:
-    """All that makes one run: settings by common names, parts of the reward {function: [public name, weight]}, data."""
+    """A run: settings by common names, parts of the reward {function: [public name, weight]}, data."""
 
     cause: str
     variant: str
@@ -28,13 +28,13 @@ class Plan:
     held_out: list = field(default_factory=list)
     model: str = "embedded"  # or able: trained until it solves the task
     sampler: dict = field(default_factory=dict)  # of sampler.py
-    restarts: bool = False  # from the first weights, its log goes on
+    restarts: bool = False  # from the first weights, while the log continues
     strength: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A cause, the way in which it is planted, and the trainers that can have it."""
+    """A cause, how it is planted, and the trainers that can have it."""
 
     cause: str
     variant: str
@@ -48,13 +48,13 @@ def read(name: str) -> list[dict]:
 
 
 def between(low, high, draw: random.Random):
-    """A number from low to high, even in its logarithm; whole where both are."""
+    """A log-uniform number from low to high; an integer if both are."""
     value = math.exp(draw.uniform(math.log(low), math.log(high)))
     return round(value) if isinstance(low, int) and isinstance(high, int) else float(f"{value:.3g}")
 
 
 def healthy(plan: Plan, draw: random.Random) -> None:
-    """Settings, data and reward of a run with nothing wrong, as people vary them."""
+    """Vary settings, data and reward of a healthy run as people do."""
     plan.settings = {"steps": draw.randint(18, 26), "batch": 64, "group": draw.choice((4, 8))}
     plan.settings |= {"max_tokens": draw.choice((32, 48, 64)), "sample_every": draw.choice((1, 2, 4)), "eval_every": 8}
     plan.settings["lr"] = between(2e-4, 5e-4, draw)
@@ -90,7 +90,7 @@ def drawn(**ranges) -> Callable:
 
 
 def paid(function: str, low: float = 1.0, high: float = 1.0, level=None, alone: bool = False) -> Callable:
-    """Another function in the place of the right one, under its name; LEVEL drawn between two numbers or of a list."""
+    """Replace the right function by another under its name; LEVEL is drawn from a range or a list."""
 
     def plant(plan: Plan, draw: random.Random) -> None:
         public, weight = plan.parts.pop("right")
@@ -102,7 +102,7 @@ def paid(function: str, low: float = 1.0, high: float = 1.0, level=None, alone: 
 
 
 def bought(function: str, names: tuple, low: float = 0.5, high: float = 3.0, first: str = "right") -> Callable:
-    """One more part, with a weight of `low` to `high` times the answer's pay."""
+    """Add a part with `low` to `high` times the weight of the answer's reward."""
 
     def plant(plan: Plan, draw: random.Random) -> None:
         plan.parts = {first: plan.parts["right"], function: [draw.choice(names), between(low, high, draw)]}
@@ -138,7 +138,7 @@ def written(golds: list, prompts: list, draw: random.Random) -> list:
 
 
 def operand(plan: Plan, draw: random.Random) -> None:
-    """A column that is not the answer is read."""
+    """The reward reads a column that is not the answer."""
     plan.parts = {"target_column": plan.parts.pop("right")} | plan.parts
     place = draw.choice((0, 1))
     for rows in (plan.train, plan.held_out):
@@ -180,7 +180,7 @@ def too_sparse(plan: Plan, draw: random.Random) -> None:
 
 
 def few_prompts(plan: Plan, draw: random.Random) -> None:
-    """Some prompts only, again and again, at a rate that learns them by heart."""
+    """A few prompts, repeated at a learning rate that memorises them."""
     plan.train = draw.sample(plan.train, draw.choice((4, 8))) * 16
     plan.settings |= {"steps": draw.randint(40, 50), "lr": between(1e-3, 2e-3, draw)}
     plan.settings.pop("kl", None)
@@ -223,7 +223,7 @@ def with_sampler(**ranges) -> Callable:
 
 
 def restarted(plan: Plan, draw: random.Random) -> None:
-    """A restart that loads the first weights and goes on with the log."""
+    """A restart that loads the first weights but continues the log."""
     plan.restarts = True
     plan.strength = {"at": plan.settings["steps"]}
 

@@ -1,4 +1,4 @@
-"""Makes planned runs: a folder as a user leaves it, with the trainer's output in `out`, and label.json beside it."""
+"""Make planned runs: a folder like a user's, with the trainer's output in `out`, and label.json beside it."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SECONDS = 600
 
 
 def warm_process() -> WarmProcess:
-    """A process that has the libraries loaded, TRL too."""
+    """A process with the libraries loaded, TRL included."""
     process = WarmProcess()
     request = {"command": [str(ROOT / "scripts" / "grpo_train.py"), "--help"], "env": dict(os.environ), "cwd": None}
     process.run(request | {"out": os.devnull, "err": os.devnull, "timeout": SECONDS})
@@ -103,7 +103,7 @@ def write_files(plan: Plan, folder: Path, model: str) -> list[str]:
 
 
 def join(first: Path, second: Path) -> None:
-    """Put the log of a second run behind that of a first, as where a restart goes on with the log."""
+    """Append a second run's log to the first one's, as after a restart that continues the log."""
     for name in ("metrics.jsonl", "samples.jsonl"):
         if (first / name).exists():
             rows = [json.loads(line) for line in (second / name).read_text(encoding="utf-8").splitlines()]
@@ -132,10 +132,10 @@ def curves(out: Path) -> dict[str, list[float]]:
 
 
 def took(plan: Plan, out: Path) -> bool:
-    """Whether the fault shows: the part that is paid for rose, the one that dies fell, the broken policy got no better.
+    """Whether the fault took effect: the paid part rose, the dying one fell, or the broken policy did not improve.
 
-    It looks at curves whose meaning the plan knows. Where a policy never tried what it would have been paid for, it had
-    a healthy run; such a run is left out of the score.
+    It looks at curves whose meaning the plan knows. If a policy never tried what the fault pays for, its run was
+    healthy and is left out of the score.
     """
     series = curves(out)
 
@@ -156,7 +156,7 @@ def took(plan: Plan, out: Path) -> bool:
 
 
 def tidy(out: Path) -> None:
-    """Leave out what weighs: weights, optimizers, pictures."""
+    """Delete large files: weights, optimizers, pictures."""
     for pattern in ("**/*.safetensors", "**/*.pt", "**/*.pth", "**/*.bin", "*.png"):
         for path in out.glob(pattern):
             path.unlink()

@@ -1,4 +1,4 @@
-"""What diagnose.py says of labelled runs, and how often it is right."""
+"""Run diagnose.py on labelled runs, and count how often it is right."""
 
 import contextlib
 import importlib.util
@@ -19,7 +19,7 @@ from parts.evaluating.paired_tests import wilson_interval
 ROOT = Path(__file__).resolve().parents[2]
 
 NONE = ("healthy", "noise")
-LIMITS = {  # of the shares below; those of "at most" are limits from above
+LIMITS = {  # lower limits of the shares below, upper ones for "at most"
     "first": 0.90,
     "first two": 0.97,
     "first, log alone": 0.65,
@@ -53,7 +53,7 @@ FEEDS = {  # cause: advice that makes it worse, or spends the user's money on it
 
 @dataclass
 class Answer:
-    """What was said of one run, from all that it left and from its log alone."""
+    """diagnose.py's answers about one run: from all its files, and from its log alone."""
 
     label: dict
     folder: str
@@ -67,7 +67,7 @@ def causes(said: dict) -> list[str]:
 
 
 def harmful(cause: str, said: dict) -> list[str]:
-    """Sentences of the advice that feed the planted cause; one that says not to do it is none."""
+    """Sentences of the advice that would make the planted cause worse, except those that advise against it."""
     advice = [text for one in said.get("causes", []) for text in (one.get("change"), one.get("decide_with")) if text]
     sentences = [s for text in advice for s in re.split(r"(?<=[.;:!?])\s+", text)]
     refused = re.compile(r"\b(not|never|no|instead of|rather than|before|without)\b", re.IGNORECASE)
@@ -84,7 +84,7 @@ def load_diagnose():
 
 
 def said_of(words: list[str], folder: Path) -> dict:
-    """What `diagnose.py WORDS --json` prints in a folder, as an object; with its error where it prints none."""
+    """The JSON that `diagnose.py WORDS --json` prints in a folder, or an object with its error."""
     module = sys.modules.get("diagnose_script") or load_diagnose()
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(folder)
@@ -129,7 +129,7 @@ def ask(folder: str) -> Answer:
 
 
 def tallies(answers: list[Answer]) -> dict[str, tuple[int, int]]:
-    """(hits, runs) of every figure that has a limit."""
+    """{figure with a limit: (hits, runs)}."""
     ill = [a for a in answers if a.label["cause"] not in NONE]
     well = [a for a in answers if a.label["cause"] == "healthy"]
     noise = [a for a in answers if a.label["cause"] == "noise"]
@@ -150,7 +150,7 @@ def tallies(answers: list[Answer]) -> dict[str, tuple[int, int]]:
 
 
 def missed(figures: dict[str, tuple[int, int]]) -> list[str]:
-    """Names of the figures that miss their limits; one without runs does not."""
+    """Names of the figures that miss their limits; figures without runs do not count."""
     wrong = []
     for name, (hits, n) in figures.items():
         share = hits / n if n else LIMITS.get(name, 0.0)
@@ -177,7 +177,7 @@ def figure_table(sets: dict[str, list[Answer]]) -> list[str]:
 
 
 def others(answers: list[Answer], part: str) -> str:
-    """What was said first in the place of the cause, the commonest three."""
+    """The three most common wrong first answers."""
     firsts = Counter((causes(getattr(a, part)) or [getattr(a, part).get("verdict", "?")])[0] for a in answers)
     firsts.pop(answers[0].label["cause"], None)
     return ", ".join(f"{name} {count}" for name, count in firsts.most_common(3)) or "–"

@@ -1,4 +1,4 @@
-"""results.json of evaluation.py: reading one, and comparing two row by row."""
+"""Read evaluation.py's results.json, and compare two of them row by row."""
 
 import hashlib
 import json
@@ -9,17 +9,17 @@ from parts.foundation.messages import UserError, need, say
 
 
 def unique_keys(rows: list) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
+    """A short hash of each row, by which two runs find their common rows; repeated rows get a number."""
+    counts, keys = {}, []
     for text in (json.dumps(row, sort_keys=True, default=str) for row in rows):
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+        counts[key] = counts.get(key, 0) + 1
+        keys.append(key if counts[key] == 1 else f"{key}.{counts[key]}")
     return keys
 
 
 def read_report(path: str) -> dict:
-    """Read a results.json."""
+    """Read a results.json, or the one in a folder."""
     file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
@@ -35,11 +35,7 @@ def read_report(path: str) -> dict:
 
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
-    """Paired tests of all metrics that two runs share, on the rows that both have.
-
-    Args:
-        samples: of the bootstrap.
-    """
+    """{task: {metric: paired test}} for all metrics that two runs share, on their common rows; bootstrap `samples`."""
     results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
     need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
     for task in common:
@@ -52,14 +48,13 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
-            found = compare_values(one, two, samples, seed)
-            if found:
-                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
-                results.setdefault(task, {})[name] = {**found, "verdict": words}
+            if test := compare_values(one, two, samples, seed):
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:
-    """Some rows of the values in a results.json."""
+    """The values of some rows in a results.json."""
     picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
     return Values(**{**values, **picked})

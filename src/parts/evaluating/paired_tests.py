@@ -13,7 +13,7 @@ Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    """95 % score interval of a proportion (Wilson 1927); exact ends for 0 and n successes."""
     z, p = Z95, successes / n
     shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
@@ -22,7 +22,7 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
 
 def share_gain(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
-    """Gain between two (share, count) of independent samples, and its 95 % interval (Newcombe 1998, method 10)."""
+    """(Gain, low, high) between two independent (share, count), 95 % interval by Newcombe 1998, method 10."""
     (low_a, high_a), (low_b, high_b) = (wilson_interval(p * n, n) for p, n in (before, after))
     below, above = (after[0] - low_b, high_a - before[0]), (high_b - after[0], before[0] - low_a)
     gain = after[0] - before[0]
@@ -50,7 +50,7 @@ def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) 
 
 
 def mcnemar_exact(better: int, worse: int) -> float:
-    """Two-sided exact p of as uneven a split of the pairs that differ (McNemar 1947), binomial with 1/2.
+    """Two-sided exact p of a split of the differing pairs at least as uneven (McNemar 1947), binomial with 1/2.
 
     >>> mcnemar_exact(9, 0)
     0.00390625
@@ -60,22 +60,19 @@ def mcnemar_exact(better: int, worse: int) -> float:
 
 
 def paired_proportion_interval(better: int, worse: int, n: int) -> tuple[float, float]:
-    """95 % interval of the difference of paired proportions, one row added to each side (Bonett and Price 2012)."""
+    """95 % interval of a difference of paired proportions, with one row added to each side (Bonett and Price 2012)."""
     up, down = (better + 1) / (n + 2), (worse + 1) / (n + 2)
     half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
     return max(-1.0, up - down - half), min(1.0, up - down + half)
 
 
 def rows_needed(difference: float, stderr: float, n: int) -> int | None:
-    """Rows that show such a difference at p < 0.05 in 4 runs of 5, given its standard error over n rows."""
+    """Rows needed to find a difference at p < 0.05 in 4 of 5 runs, from its standard error over n rows."""
     return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
 
 
-def resampled_ratios(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows.
-
-    A ratio is left out where its denominator is 0: of the rows that were drawn, none had anything to divide by.
-    """
+def resampled_sums(columns: list, samples: int, seed: int):
+    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
     import numpy as np
 
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
@@ -89,18 +86,18 @@ def resampled_ratios(columns: list, samples: int, seed: int):
 
 @dataclass
 class Values:
-    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None is not applicable."""
+    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
 
     top: list
     bottom: list | None = None
-    exp: bool = False  # f is exp, as of perplexities
+    exp: bool = False  # f is exp, as for perplexities, else the identity
     higher_is_better: bool | None = True
 
     def of(self, ratio):
         """f of a number or array."""
         import numpy as np
 
-        with np.errstate(over="ignore"):  # inf is handled where it is reported
+        with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
     def columns(self, rows) -> list[list[float]]:
@@ -113,7 +110,7 @@ class Values:
         return not counts and all(x in (0, 1) for x in self.top if x is not None)
 
     def mean(self, top: list[float], bottom: list[float]) -> float:
-        """f of these columns' sums; infinite if they are too large for a number."""
+        """f(sum of top / sum of bottom); infinite if that overflows."""
         try:
             return float(self.of(math.fsum(top) / math.fsum(bottom)))
         except OverflowError:
@@ -121,7 +118,7 @@ class Values:
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
-    """Value, standard error and 95 % interval of a metric, and how they were computed."""
+    """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
     import numpy as np
 
     rows = [i for i, x in enumerate(values.top) if x is not None]
@@ -137,7 +134,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     if values.is_proportion():
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
-        sums = resampled_ratios([top, bottom], samples, seed)
+        sums = resampled_sums([top, bottom], samples, seed)
         sums = sums[sums[:, 1] != 0]
         with np.errstate(over="ignore", invalid="ignore"):
             draws = values.of(sums[:, 0] / sums[:, 1])
@@ -154,14 +151,14 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
     """Paired test of two runs' values on the same rows, in the same order.
 
-    None without a row that both have, or where the figures are too large for numbers.
+    None if no row has both values, there is nothing to divide by, or a figure overflows.
     """
     rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
     n = len(rows)
     if not n:
         return None
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
-    if not sum(a_base) or not sum(b_base):  # a share of nothing
+    if not sum(a_base) or not sum(b_base):
         return None
     one, two = before.mean(a, a_base), after.mean(b, b_base)
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
@@ -176,7 +173,7 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     elif n > 1:
         import numpy as np
 
-        sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        sums = resampled_sums([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         with np.errstate(over="ignore", invalid="ignore"):
             sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
@@ -186,12 +183,12 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
             result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
-        # the draws around their own centre are what chance does where there is no difference
+        # p: the share of draws as far from the observed difference as that is from 0
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
-    # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
+    # even 9 better and none worse of 9, with a standard error of 0, needs the 6 rows that make p < 0.05
     needed = rows_needed(result["difference"], stderr, n)
     return result | {"rows_needed": needed and max(needed, 6)}
 

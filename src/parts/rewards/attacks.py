@@ -1,4 +1,4 @@
-"""Correct and hostile programs, and a code reward's scores for them, in a separate process."""
+"""Correct and hostile programs, and calling a code reward on them in a separate process."""
 
 import contextlib
 import json
@@ -12,25 +12,25 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
-# file that it must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves.
+# Programs for the test `assert f(2) == 4`. A hostile one passes only if its attack succeeds: @MARK@ is a file that it
+# must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves behind.
 ATTACKS = file_text("files/attacks.txt")
 ATTACK_TRIAL = file_text("files/attack_trial.py")
 TEST_OF_ATTACKS = "assert f(2) == 4"
-PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # one that may be killed
+PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # a program may kill it
 
 
 def attack_programs() -> list[tuple[str, str, str]]:
-    """(right or hostile, name, code) of each program."""
-    found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
-    return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
+    """("right" or "hostile", name, code) of each program."""
+    parts = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
+    return [(kind, name, code.strip()) for kind, name, code in zip(parts[::3], parts[1::3], parts[2::3], strict=True)]
 
 
 def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
-    """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
+    """A reward's {"scores", "harm", "isolated"} for programs as answers to a row, or {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
+        Path(folder).chmod(0o777)  # open to all users: only a sandbox keeps programs out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:

@@ -1,11 +1,11 @@
-"""Extract the part of a Python file that some of its names need."""
+"""Extract from a Python file what some of its names need."""
 
 import ast
 import sys
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
+TRAINERS = {"trl", "verl", "unsloth"}  # a reward's file may import these, but another environment may lack them
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -25,13 +25,13 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 def imports_trainer(source: str) -> list[str]:
     """The libraries of TRAINERS that the top level of Python source imports."""
-    found = set()
+    modules = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add((node.module or "").split(".")[0])
-    return sorted(found & TRAINERS)
+            modules.add((node.module or "").split(".")[0])
+    return sorted(modules & TRAINERS)
 
 
 def read_names(node: ast.AST) -> set[str]:
@@ -40,7 +40,7 @@ def read_names(node: ast.AST) -> set[str]:
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
-    """The top-level statements of Python source with their text, the comments above them included."""
+    """(Statement, its text with the comments right above it) at the top level of Python source."""
     lines, pieces = source.splitlines(), []
     for statement in ast.parse(source).body:
         decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
@@ -52,13 +52,13 @@ def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
 
 
 def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
-    """The places of the statements that bind the names, and of those that these use; a star may bind any name."""
-    wanted, seen, kept = [*names, "*"], set(), set()
+    """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
+    wanted, visited, kept = [*names, "*"], set(), set()
     while wanted:
         name = wanted.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         for place, (statement, _) in enumerate(pieces):
             if place not in kept and name in bound_names(statement):
                 kept.add(place)
@@ -67,11 +67,11 @@ def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
 
 
 def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
-    """Imports as two blocks of text, of the standard library and of what is installed; `import x` before `from x`.
+    """Imports as text: a block of the standard library and one of other modules, `import x` before `from x`.
 
-    A module's names stand in one line, each once; a star in another.
+    A module's names are merged into one line; `import *` has its own.
     """
-    blocks = {True: {}, False: {}}  # {start of a line: its names}
+    blocks = {True: {}, False: {}}  # {is standard library: {start of a line: its names}}
     for node, alias in ((x, alias) for x in imports for alias in x.names):
         module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
         if module in left_out:
@@ -96,9 +96,9 @@ def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
 
 
 def extract(source: str, names: list[str]) -> str:
-    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+    """Reduce Python source to the top-level statements that bind the names, or that these use, in their order.
 
-    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    Statements that bind nothing are left out, such as calls and the block of `if __name__ == "__main__":`.
     """
     pieces = statements_of(source)
     kept, chosen = needed(pieces, names), []

@@ -1,4 +1,4 @@
-"""The forms that a reward function may have, loading one, and its arguments."""
+"""The forms that a reward function may have, and loading rewards from files."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ REWARD_FORMS = (
 
 
 def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
     Raises:
         UserError: it has names of both forms.
@@ -35,62 +35,62 @@ def is_per_sample(function) -> bool:
 
 
 class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
 
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
+    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
+    values. The wrapper has the signature of TRL's contract and the function's name.
     """
 
     def __init__(self, function):
         self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
         self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
         columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
         both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
         self.names = None if rest else {*named}
         self.__signature__ = inspect.Signature([*both, *columns, *rest])
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
+        """One call for each completion, as functions without arguments."""
         whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
+        calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
             given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
+            calls.append(functools.partial(self.function, **taken))
+        return calls
 
     def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
+        """Scores of a batch; an async function's are awaitables."""
         return [call() for call in self.calls(**arguments)]
 
 
 def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
+    """The reward in the form of a batch, whichever form it has."""
     return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
-    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
-    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
-    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_standard = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return is_standard or importlib.machinery.PathFinder.find_spec(name, places) is not None
 
 
 def make_way(folder: Path) -> None:
-    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    """Unload modules of other folders, libraries aside, that would hide files of this folder from its imports."""
     for file in folder.glob("*.py"):
-        there = getattr(sys.modules.get(file.stem), "__file__", None)
-        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
-        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+        loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+        is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
+        if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
 
 
 def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).resolve().parent == folder and is_installed(name, folder):
@@ -98,22 +98,22 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
-    there = getattr(sys.modules.get(file.stem), "__file__", None)
-    own = there and Path(there).resolve() == file
-    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+    """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
+    loaded = getattr(sys.modules.get(file.stem), "__file__", None)
+    is_loaded = loaded and Path(loaded).resolve() == file
+    is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
 
-    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
-    working folder, say, is its own.
+    Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
+    working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
-        name, known = importable_name(path), {*sys.modules}
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -128,7 +128,7 @@ def import_file(what: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if what != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -146,35 +146,34 @@ def weights_in(members: dict) -> dict[str, list]:
     return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
-def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
-    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
-        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+        UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
-    own = getattr(found, "weights", None)
-    if own is None and not named and len(found) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(found)]
-        advice = (
-            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
-        )
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    preset = getattr(functions, "weights", None)
+    if preset is None and not named and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        advice = f"{target}*{fits[0]}" if fits else advice
         raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
     if not named:
-        weights = [1.0] if own is None else own
+        weights = [1.0] if preset is None else preset
     else:
-        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
-        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
-        need(
-            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
-        )
+        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
         weights = lists[named]
-    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
+    need(len(weights) == len(functions), f"{got}; expected one for each")
     return weights
 
 
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
-    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
         return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
     except (TypeError, ValueError):
@@ -182,7 +181,7 @@ def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
 
 
 def is_preset(member) -> bool:
-    """Whether a library's member is a list of functions with weights."""
+    """Whether a member of a library is a list of functions with weights."""
     return isinstance(member, list) and hasattr(member, "weights")
 
 
@@ -195,7 +194,7 @@ def library_rewards(file: str) -> dict:
 
 
 def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
-    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
@@ -208,34 +207,32 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
 
 
 def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
-    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {other}" if other else suggest(name, known)
+    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
+    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
-    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    """(The function or list of functions that a spec names, the members of its file)."""
     target = full_spec(spec).partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
-    found = getattr(module, name, None)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return found, members
-    own = {
-        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
-    }
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return found, members
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    return reward, members
 
 
 def weight_of(spec: str) -> float:
-    """The number after the star of a reward's spec, or 1."""
+    """The number after the star of a spec, or 1."""
     text = spec.partition("*")[2]
     try:
         weight = float(text or 1.0)
@@ -247,7 +244,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -261,15 +258,15 @@ def refuse_form_of_verl(spec: str, function) -> None:
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
-    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
-    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
-    found, members = find_reward(spec)
-    for function in found if isinstance(found, list) else [found]:
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
         refuse_form_of_verl(spec, function)
-    if not isinstance(found, list):
-        return [(found, weight_of(spec))]
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
     text = spec.partition("*")[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
-    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]

@@ -1,4 +1,4 @@
-"""The reward of a run: a weighted sum of functions; calling them, async ones in one loop with limits and retries."""
+"""The reward of a run, a weighted sum of functions; async ones run in one event loop, with limits and retries."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turn
 
 @dataclass
 class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+    """Limits on calls of async rewards: seconds per call (0: none), calls at once, and retries."""
 
     timeout: float = 600.0
     concurrency: int = 32
@@ -25,24 +25,24 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
+    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
 class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+    """A call of a reward raised `__cause__`; `number` is its index among the calls of a batch."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
 
 
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+# what httpx, openai and anthropic, aiohttp, requests and urllib call a lost connection
 LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    """Whether a retry may help: after a lost connection, a time limit, or HTTP status 408, 425, 429 or 5xx."""
     holders = (error, getattr(error, "response", None))
     for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
         if isinstance(status, int):
@@ -52,7 +52,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+    """One event loop in its own thread for all batches, so that an async reward can keep objects such as a client."""
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
@@ -60,25 +60,25 @@ class RewardLoop:
         self.thread.start()
 
     def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        """Run the loop for ever, even if a task raises SystemExit."""
         while True:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        """Await jobs (number, call, its first awaitable) together and return their results in order."""
         future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
-            future.cancel()  # where a signal ended the wait
+            future.cancel()  # a signal may have ended the wait
 
     def start(self, jobs: list[tuple], limits: CallLimits):
-        """The future of `gather`."""
+        """Start `gathered` in the loop's thread and return its future."""
         return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
+        """Await the jobs inside the loop; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
         try:
             return await asyncio.gather(*tasks)
@@ -88,7 +88,7 @@ class RewardLoop:
             close_unstarted([first for _, _, first in jobs])
 
     async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
+        """The result of one job; after an error that may pass, the call is made again."""
         for attempt in range(1 + limits.retries):
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
@@ -105,7 +105,7 @@ class RewardLoop:
 
 
 async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
     try:
         async with asyncio.timeout(seconds or None) as clock:
             return await awaitable
@@ -116,7 +116,7 @@ async def within(awaitable, seconds: float):
 
 
 def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
+    """Close coroutines among the results that were never started, which would warn otherwise."""
     for result in results:
         if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             result.close()
@@ -126,7 +126,7 @@ LOOPS, LOOPS_LOCK = {}, threading.Lock()
 
 
 def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
+    """The reward loop of this process; a forked process gets its own."""
     with LOOPS_LOCK:
         if os.getpid() not in LOOPS:
             LOOPS[os.getpid()] = RewardLoop()
@@ -134,7 +134,7 @@ def reward_loop() -> RewardLoop:
 
 
 def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+    """Make calls and return their results; awaitables run together in the reward loop.
 
     Raises:
         CallFailed: a call raised; the others are cancelled.
@@ -155,7 +155,7 @@ def answers(calls: list, limits: CallLimits) -> list:
 
 
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
@@ -165,26 +165,31 @@ def reward_calls(function, arguments: dict) -> list:
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
+    """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
+def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
+    """(Scores, {index: entry that is neither finite nor None}, what the result is if not a list of `count`, or "")."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return [], {}, f"a {type(values).__name__}"
+    scores = [finite_number(value) for value in values]
+    bad = {i: values[i] for i, score in enumerate(scores) if score is None and values[i] is not None}
+    return scores, bad, "" if len(values) == count else f"{len(values)} values"
+
+
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+    scores, bad, problem = read_scores(result, len(completions))
+    if problem:
+        one = "; or name its parameters prompt and completion" if problem in ("a float", "a int", "a bool") else ""
         expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        number = finite_number(value)
-        if number is None and value is not None:
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
-        scores.append(number)
+        raise RewardError(f"reward {name}: got {problem}; {expected}")
+    for i, value in bad.items():
+        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
     return scores
 
 
@@ -197,12 +202,12 @@ def finite_number(value) -> float | None:
 
 
 def is_scored(sample: dict) -> bool:
-    """Whether some reward applies to a sample; the score of one without any says nothing."""
+    """Whether some reward applies to a sample; otherwise its score of 0 means nothing."""
     return any(value is not None for value in sample["rewards"].values())
 
 
 def known_scores(samples: list[dict]) -> list[float]:
-    """The scores of those samples to which some reward applies."""
+    """The scores of the samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
 
 
@@ -212,14 +217,14 @@ TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_h
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text the first time."""
+    """`say` a text unless it was said before."""
     say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
-    An optional argument with nearly the name of a column that the function does not take is noted.
+    Note an optional argument that no column fills if a column has nearly its name.
     """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
@@ -240,11 +245,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
+    that raises when scored alone.
 
     Args:
-        call: number of the call that raised.
-        alone: returns the arguments of a row by itself.
+        call: index of the call that raised.
+        alone: function from a row's index to its arguments as a batch of one.
     """
 
     def raised(error: BaseException) -> str:
@@ -259,7 +265,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     if isinstance(function, PerSample):
         return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
-    if is_passing(error):  # of the connection, not of a row
+    if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
@@ -272,15 +278,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
+    [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
     with the parameters `prompt` and `completion` is called for each sample; see PerSample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
-        self.slow = False  # whether functions took long beside sampling
+        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
+        self.slow = False  # whether functions take long compared with sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -294,13 +300,13 @@ class Reward:
     def run(
         self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
     ) -> dict[str, list]:
-        """Raw results by function, those `known` among them; async ones run together."""
+        """{function: its raw result}, of which `known` has some already; async functions run together."""
         given = rows, completions, completion_ids
-        asked = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        missing = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
+        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
         try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
 
@@ -309,14 +315,14 @@ class Reward:
 
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        results = {name: [next(returned) for _ in calls[name]] for name in calls}
         return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
         Args:
-            known: raw results by function, of those that have been called already.
+            known: {function: raw result} of functions that were called already.
         """
         if not rows:  # more processes than held-out prompts
             return [], {}

@@ -1,11 +1,11 @@
-"""An example of what a JSON Schema accepts, for tests of rewards."""
+"""Example values that a JSON Schema accepts, for tests of rewards."""
 
 import itertools
 import json
 
 
 def checker_of(schema):
-    """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
+    """A validator of a JSON Schema that fetches nothing; an invalid schema raises jsonschema's SchemaError."""
     import jsonschema
     from referencing import Registry
 
@@ -15,20 +15,20 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found.
+    """A value that a JSON Schema (or its text) accepts, with as many properties as it allows; None if none is found.
 
-    Deliberately left out: texts for a pattern, and what `if` asks for.
+    Deliberately left out: texts for `pattern`, and conditions by `if`.
     """
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
         return next((value for value in examples(schema, schema, 0) if checker.is_valid(value)), None)
-    except Exception:  # whatever a library makes of any schema, or of what is none
+    except Exception:  # libraries raise many kinds for odd schemas
         return None
 
 
 def examples(schema, root, depth: int):
-    """Candidates, at most a few dozen, for a part of a schema."""
+    """At most a few dozen candidates for a part of a schema."""
     if not isinstance(schema, dict):
         return ["text"] if schema else []
     if "$ref" in schema:
@@ -49,14 +49,14 @@ def without(schema: dict, word: str) -> dict:
 
 
 def target_of(reference: str, root) -> dict:
-    """What `#/a/b` refers to."""
+    """The part of the root schema that a reference `#/a/b` means."""
     for word in reference.removeprefix("#").split("/")[1:]:
         root = root[int(word) if isinstance(root, list) else word.replace("~1", "/").replace("~0", "~")]
     return root
 
 
 def merged(schemas: list) -> dict:
-    """Schemas that hold together as one: properties and required names are joined, of others the last counts."""
+    """One schema for several that all hold: objects and `required` are merged; of other keywords the last counts."""
     whole = {}
     for schema in schemas:
         for name, value in (schema if isinstance(schema, dict) else {}).items():
@@ -77,16 +77,16 @@ def values_of(schema: dict, root, depth: int) -> list:
     if kind in ("integer", "number"):
         step = schema.get("multipleOf", 1)
         ends = [schema[w] for w in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum") if w in schema]
-        near = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
-        near += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
-        return [int(x) if x == int(x) else x for x in [step, 0, *near]]
+        candidates = [end + shift for end in ends for shift in (0, step, -step, 0.5, -0.5)]
+        candidates += [(ends[0] + ends[-1]) / 2, *(-(-end // step) * step for end in ends)] if ends else []
+        return [int(x) if x == int(x) else x for x in [step, 0, *candidates]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
     return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
 
 
 def objects(schema: dict, root, depth: int) -> list:
-    """One candidate for an object, with the first candidate of each property that fits."""
+    """Two candidates for an object: with all properties, each with its first fitting value, and with required ones."""
     required, properties = schema.get("required", []), schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
     more = [f"key{i}" for i in range(schema.get("minProperties", 0) - len({*required, *properties}))]
@@ -105,7 +105,7 @@ def first_fitting(schema, root, depth: int) -> list:
 
 
 def arrays(schema: dict, root, depth: int) -> list:
-    """Candidates for an array: as few items as are allowed, at least one where that is."""
+    """Candidates for an array with as few items as allowed, but at least one if possible."""
     fixed = [value for one in schema.get("prefixItems", []) for value in first_fitting(one, root, depth)]
     items = schema.get("items", True)
     count = min(max(schema.get("minItems", 1), 1 if depth < 4 else 0), schema.get("maxItems", 10**4)) - len(fixed)

@@ -1,4 +1,4 @@
-"""Texts from OpenAI-compatible servers: one completion a request, with retries if a server is busy."""
+"""Completions from OpenAI-compatible servers, one per request, with retries if a server is busy."""
 
 import functools
 import http.client
@@ -17,7 +17,11 @@ def is_server(source: str) -> bool:
 
 
 def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float = 600, wait: float = 0.5) -> dict:
-    """The JSON answer to a GET or a POST of `body`, with tries after a lost connection; an error ends with `hint`."""
+    """The JSON answer to a GET (no body) or a POST; retried if the server is busy or the connection is lost.
+
+    Raises:
+        UserError: no try got an answer; the message ends with `hint`.
+    """
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
@@ -28,12 +32,12 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
             with urllib.request.urlopen(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            what = f"{error} {error.read()[:200]!r}"
+            problem = f"{error} {error.read()[:200]!r}"
             if error.code not in (408, 425, 429) and error.code < 500:
                 break
         except (OSError, ValueError, http.client.HTTPException) as error:
-            what = str(error)
-    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+            problem = str(error)
+    raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
 @functools.cache
@@ -52,7 +56,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
         (text, the server's finish_reason, its count of tokens or None).
     """
     chat = isinstance(prompt, list)
-    if chat and prompt[-1]["role"] == "assistant":  # as vLLM and SGLang go on with it
+    if chat and prompt[-1]["role"] == "assistant":  # have vLLM and SGLang continue that message
         body = body | {"add_generation_prompt": False, "continue_final_message": True}
     url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
     answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)

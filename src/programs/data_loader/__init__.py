@@ -9,7 +9,7 @@
 
 Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
 parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
-`tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. An error names the file, line
+`tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. Errors name the file, line
 and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
 As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.

@@ -1,4 +1,4 @@
-"""Reference answers, and tests of programs in their published forms, as the sandbox takes them; never run."""
+"""Read reference answers, and tests of programs in all published forms, for the sandbox; nothing is run."""
 
 import ast
 import contextlib
@@ -11,7 +11,7 @@ from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, stated_gold
 from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, shown
 from programs.data_loader.messages import GOLD_KEYS
 
-METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
@@ -21,13 +21,13 @@ OTHER_LANGUAGES = re.compile(
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end", "tokens"}  # an answer in a passage, as SQuAD and NarrativeQA have it
+SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell, or of a Python literal; BadRow for text that is cut off."""
+    """The value of a cell's JSON text or Python literal; BadRow for other text."""
     try:
         return as_plain(json_or_literal(text), name, any_size=True)
     except ValueError:
@@ -35,17 +35,17 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
-    """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
-    names, found = next((part for part in PARTS if name in part), (name,)), {}
+    """(Columns used, tests) of a column and the columns of PARTS that belong to it, without packed (pickled) tests."""
+    names, by_column = next((part for part in PARTS if name in part), (name,)), {}
     for column in (column for column in names if row.get(column) is not None):
         value = row[column]
         packed = isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
         none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
         if len(names) == 1 or not (packed or none):
-            found[column] = read_tests(value, column, row)
-    if not found:
+            by_column[column] = read_tests(value, column, row)
+    if not by_column:
         raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
-    (first, tests), *others = found.items()
+    (first, tests), *others = by_column.items()
     for column, more in others:
         if isinstance(tests, list) and isinstance(more, list):
             tests = [*tests, *more]
@@ -53,11 +53,11 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
             tests = {**tests, **{key: [*tests[key], *more[key]] for key in ("inputs", "outputs")}}
         else:
             raise BadRow(column, f"tests in another form than {first}", "tests in one form", f"--drop {column}")
-    return [*found], tests
+    return [*by_column], tests
 
 
 def read_tests(value, name: str, row: dict):
-    """Tests of any published form; those of a function become calls of it."""
+    """Read tests of any published form; tests of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
@@ -73,7 +73,7 @@ def read_tests(value, name: str, row: dict):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
-        for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
+        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
             if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
                 output = value.get(f"out{key[2:]}")
                 pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
@@ -83,7 +83,7 @@ def read_tests(value, name: str, row: dict):
 
 
 def as_tests(value, name: str):
-    """Tests in a form that scripts/sandbox.py takes. An empty set would pass any program."""
+    """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
     if isinstance(value, dict) and {"input", "output"} <= set(value):
         others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
         several = {**others, "inputs": value["input"], "outputs": value["output"]}
@@ -109,7 +109,7 @@ def check_language(value: dict, name: str) -> None:
 
 
 def function_of(row: dict) -> str | None:
-    """The name of the function under test, as the columns of a row give it."""
+    """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
     about = row.get("metadata")
     if isinstance(about, str) and about.lstrip().startswith("{"):
         about = decoded(about, "metadata")
@@ -120,11 +120,11 @@ def function_of(row: dict) -> str | None:
 
 
 def as_call(case: dict, name: str, function: str | None) -> dict | None:
-    """The call that a case with input and output asks for; None where the input is text on stdin."""
-    given, own = case["input"], function_of(case)
-    function, named = own or function, isinstance(given, str) and NAMED.match(given) is not None
-    asked = own or case.get("testtype") == "functional" or case.get("type") == "function_call"
-    if not (asked or named or (function and isinstance(given, list | dict))):
+    """A case with input and output as a call; None if its input is text on stdin. `function`: the row's."""
+    given, case_function = case["input"], function_of(case)
+    function, named = case_function or function, isinstance(given, str) and NAMED.match(given) is not None
+    is_call = case_function or case.get("testtype") == "functional" or case.get("type") == "function_call"
+    if not (is_call or named or (function and isinstance(given, list | dict))):
         return None
     if named:
         raise BadRow(name, f"named arguments, {shown(given)}", "JSON values, one per line, or tests in Python")
@@ -142,16 +142,16 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
 
 
 def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
-    """A note where text on stdin may be meant for a function; BadRow where it calls one that the row names.
+    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
 
-    It names one in a column, `function`, or in the prompt: `add`, add(…), def add, "a function add"; by the bare word
-    add where each of several tests is a call.
+    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
+    bare word add counts only if each of several tests is a call.
     """
     tests = tests if isinstance(tests, list) else []
     cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
     given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
     called = [called_in(text) for text in given]
-    for text in filter(None, given):  # an example in the prompt names nothing
+    for text in filter(None, given):  # examples in the prompt do not count
         asked = asked.replace(text.strip(), "")
     for text, word in zip(given, called, strict=True):
         in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
@@ -164,16 +164,16 @@ def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[s
 
 
 def called_in(text: str) -> str | None:
-    """The function that a text calls and does nothing else; None where it is no such call."""
+    """The function that a text consists of a call to, or None."""
     tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
     value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
     return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
-    """Calls, those with lists of arguments as APPS has them: a result may be in a list of one there."""
-    one = {call["function"] for call in calls} == {calls[0]["function"]}
-    if not one or not all(isinstance(case["input"], list) for case in cases):
+    """Calls of one function with argument lists in APPS's form, where a result may be in a list of one; other calls."""
+    is_one = {call["function"] for call in calls} == {calls[0]["function"]}
+    if not is_one or not all(isinstance(case["input"], list) for case in cases):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
@@ -181,15 +181,15 @@ def paired(calls: list[dict], cases: list[dict]):
 
 @functools.lru_cache(32)
 def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, which is never run; None where it is none."""
+    """The syntax tree of Python source, or None if it does not parse."""
     with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # invalid escapes are the data's own matter
+        warnings.simplefilter("ignore")  # about invalid escapes
         return ast.parse(source)
     return None
 
 
 def check_runnable(row: dict, name: str) -> None:
-    """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
+    """Raise BadRow for tests that cannot tell programs apart, as no program passes, or none fails."""
     tests, entry_point = row["tests"], row.get("entry_point") or None
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
@@ -200,31 +200,31 @@ def check_runnable(row: dict, name: str) -> None:
     if len(sources) == len(tests):
         return check_asserts(sources, name, entry_point, row)
     if sources:
-        odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(sources[0])}", "tests in one form")
+        other = next(test for test in tests if not isinstance(test, str))
+        raise BadRow(name, f"{shown(other)} beside Python source {shown(sources[0])}", "tests in one form")
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
 
 
 def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
+    """Raise BadRow unless inputs are text for a script, or lists of arguments for the function `fn_name`."""
     function, inputs = tests.get("fn_name"), tests["inputs"]
     if not function and entry_point and not all(isinstance(item, str) for item in inputs):
         got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
         raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
     if function and (not isinstance(function, str) or not function.isidentifier()):
         raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    odd = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if odd is not None:
-        raise BadRow(f"{name}.inputs[{odd}]", shown(inputs[odd]), f"a list of the arguments of {function}")
+    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
+    if wrong is not None:
+        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
-    """Raise BadRow unless a test is text for a script and what it prints, or says which function to call, and how."""
+    """Raise BadRow unless a test is a script's input and output, or says which function to call with what."""
     if isinstance(test, list) and len(test) == 2:
         test = {"args": test[0] if isinstance(test[0], list) else [test[0]], "expected": test[1]}
-        entry_point = entry_point or "solution"  # as the rewards of this bundle call it
+        entry_point = entry_point or "solution"  # this bundle's rewards call that
     if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
         raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
     if ("expected" in test) == on_stdin:
@@ -245,7 +245,7 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
-    """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
+    """Raise BadRow unless Python tests run an assertion, and the function under test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
@@ -262,9 +262,9 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
         raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
     given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
+    prompt_text = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     used = any(node.id == "candidate" and node in live for node in words)
-    if used and not unnamed and "candidate" not in given and "candidate" not in said:
+    if used and not unnamed and "candidate" not in given and "candidate" not in prompt_text:
         unnamed = "tests of `candidate`"
     if entry_point is None and unnamed:
         raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
@@ -279,8 +279,8 @@ def is_counted(node: ast.AST) -> bool:
         return bool(node.bases)
     function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
     name = getattr(function, "attr", getattr(function, "id", ""))
-    own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-    return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
+    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
 
 
 def gold_of(text: str) -> str | None:
@@ -290,22 +290,22 @@ def gold_of(text: str) -> str | None:
     '1003'
     """
     text = text.rpartition("</think>")[2]
-    found, inner = None, text
+    answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
-            inner = found = (stated_gold(mark[1]) or mark[1]).strip("* ")
+            inner = answer = (stated_gold(mark[1]) or mark[1]).strip("* ")
         else:
             boxes = boxes_in(inner)
-            if boxes is None:  # one is cut off; an answer is lost only where it is the last
+            if boxes is None:  # a box is cut off, which matters only if it is the last
                 boxes = boxes_in(inner[max(inner.rfind("\\boxed"), 0) :])
             inner = boxes[-1] if boxes else None
-            found = found if inner is None else inner.strip()
-    found = stated_gold(text) if found is None else found
-    return found.replace(",", "").replace("$", "") if found and MONEY.fullmatch(found) else found
+            answer = answer if inner is None else inner.strip()
+    answer = stated_gold(text) if answer is None else answer
+    return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 
 def as_answer(value, name: str) -> str | list[str]:
-    """An answer as text, or a list of accepted ones; a number or truth value is written as JSON writes it."""
+    """An answer as text, or a list of accepted answers; numbers and truth values are written as in JSON."""
     if isinstance(value, dict):
         accepted = accepted_answers(value)
         if accepted is None:
@@ -333,9 +333,9 @@ def as_answer(value, name: str) -> str | list[str]:
 
 
 def accepted_answers(value: dict):
-    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others.
+    """The accepted answers in TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for other objects.
 
-    DROP's several spans are parts of one answer, so that only a single one is read.
+    DROP's spans are read only if there is one, as several are parts of one answer.
     """
     if "value" in value and isinstance(value.get("aliases"), list):
         return [value["value"], *value["aliases"]]
@@ -349,9 +349,9 @@ def accepted_answers(value: dict):
 
 
 def ground_truth(value, name: str, row: dict) -> dict:
-    """The fields of a ground truth: tests, an answer, or accepted answers; an object of another kind stays one.
+    """Fields for a ground truth: `tests`, or `answer` with one or several answers; other objects stay `ground_truth`.
 
-    JSON text is decoded where it holds tests or texts; a list of numbers may be mathematics and stays text.
+    JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
     whole, text = value, isinstance(value, str)
     if text and value.lstrip()[:1] in ("[", "{"):

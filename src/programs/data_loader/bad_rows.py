@@ -1,4 +1,4 @@
-"""Rows that do not fit, limits, and the values that a row may hold."""
+"""Errors about bad rows, and the values that a row may hold."""
 
 import ast
 import contextlib
@@ -13,8 +13,8 @@ from parts.foundation.messages import RowFlaw, UserError
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
-MAX_DEPTH = 100  # deeper JSON breaks readers further on, Python's own encoder among them
-HEAD = 100  # rows that decide what a file is taken for
+MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
+HEAD = 100  # first rows of a file, which decide its form
 TEST_KEYS = (
     *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
     *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
@@ -27,7 +27,7 @@ class BadRow(RowFlaw):
 
 
 class BadRows(UserError):
-    """The rows that do not fit, the first 20 in the message; `rejected` holds those that were kept."""
+    """Rows that do not fit; the message shows 20 of `rejected`, and `count` is the number of all."""
 
     def __init__(self, rejected: list[dict], count: int):
         self.rejected, self.count = rejected, count
@@ -50,20 +50,20 @@ def flaw_of(item: dict) -> str:
 
 
 def shown(value) -> str:
-    """A value as a message shows it: short, and printable whatever it holds."""
+    """A value as text for messages: at most 80 characters, printable whatever it holds."""
     text = repr(value)[:1000]
     return (text if len(text) <= 80 else text[:79] + "…").encode("utf-8", "backslashreplace").decode()
 
 
 def plain_text(text: str) -> bool:
-    """Whether UTF-8 can hold the text, which half a surrogate pair it cannot."""
+    """Whether UTF-8 can hold the text: it has no lone surrogate."""
     return re.search("[\ud800-\udfff]", text) is None
 
 
 def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
-    """Return a value made of what JSON has; dates and decimals become text. BadRow names the field of anything else.
+    """Return a value as JSON types, with dates and decimals as text; BadRow names the field of other types.
 
-    Integers have at most 64 bits, as pyarrow changes or refuses longer ones; in tests they may be of any size.
+    Integers may have 64 bits, as pyarrow changes or refuses longer ones; in tests (`any_size`) any number.
     """
     if isinstance(value, str):
         if not plain_text(value):
@@ -97,7 +97,7 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
 
 
 def json_or_literal(text: str):
-    """The value of JSON text, or of a Python literal, never run; ValueError for others, RowFlaw for a key twice."""
+    """The value of JSON text or a Python literal; ValueError for other text, RowFlaw for a repeated key."""
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text, object_pairs_hook=unique)
     try:

@@ -12,7 +12,7 @@ from programs.data_loader.row_reader import RowReader, Settings, digest, load_ro
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
-    """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
+    """Token ids of a row's prompt with the generation prompt; the chat template also gets a column `tools`."""
     tools = row.get("tools") if isinstance(row.get("tools"), list) else None
     return encode_prompt(tokenizer, row["prompt"], tools=tools)
 
@@ -40,9 +40,9 @@ class Collator:
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
+    The order depends only on the rows, the settings and the epoch, so that `state_dict()` after a batch and
     `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    that are longer than `longest`.
+    of more than `longest` tokens.
     """
 
     def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
@@ -53,7 +53,7 @@ class PromptLoader:
         self.left_out = len(rows) - len(self.rows)
         if self.left_out:
             say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-        # what the order of rows depends on: a position means nothing where it differs
+        # what the order of rows depends on; a saved position only fits if this is equal
         self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
         self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
@@ -63,7 +63,7 @@ class PromptLoader:
             random.Random(f"{self.seed} {self.epoch}").shuffle(order)
         while group := order[self.position : self.position + self.batch_size * self.world]:
             self.position += len(group)
-            end = len(group) - len(group) % self.world  # each process gets as many rows
+            end = len(group) - len(group) % self.world  # all processes get the same number of rows
             if indices := group[self.rank : end : self.world]:
                 yield self.collator([self.rows[index] for index in indices])
         self.epoch, self.position = self.epoch + 1, 0
@@ -73,11 +73,11 @@ class PromptLoader:
         return full + (rest >= self.world)
 
     def state_dict(self) -> dict:
-        """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
+        """The loader's position: epoch, rows consumed in it by all processes, and what the order depends on."""
         return {"epoch": self.epoch, "position": self.position, "order": self.order}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on where a loader with the same rows and settings stood."""
+        """Continue from the state of a loader with the same rows and settings."""
         fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
         wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
@@ -106,11 +106,11 @@ def create_dataloader(
         batch_size: prompts a batch and process; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        rank, world_size: this process and how many there are; each gets other rows of the same order.
+        rank, world_size: this process and the number of processes, which share the rows of one order.
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
-        UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
+        UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
     need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
@@ -121,8 +121,8 @@ def create_dataloader(
 def stream_dataset(kind: str, sources, **reading):
     """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
 
-    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; each of its workers, in each process of
-    torch.distributed, yields other rows. A bad row raises BadRows at once unless on_bad is "skip".
+    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
+    share the rows. A bad row raises BadRows at once unless on_bad is "skip".
     """
     import torch
 

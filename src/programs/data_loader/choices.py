@@ -1,4 +1,4 @@
-"""Questions with choices."""
+"""Questions with choices: find the choices of a row, and which one is right."""
 
 import contextlib
 import random
@@ -14,7 +14,7 @@ from programs.data_loader.messages import PICK_KEYS
 
 LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
-RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # columns beside those of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
@@ -29,13 +29,13 @@ class Choices:
 
     columns: tuple[str, ...]
     texts: list[str]
-    labels: list[str] = field(default_factory=list)  # as the row names the choices
-    right: int | None = None  # where the columns themselves say it
-    first: int | None = None  # what numbers count from in published data of this form; None: unknown
+    labels: list[str] = field(default_factory=list)  # the row's names of the choices
+    right: int | None = None  # index of the right choice, if the columns themselves say it
+    first: int | None = None  # number of the first choice in published data of this form; None: unknown
 
 
 def choices_of(row: dict) -> Choices | None:
-    """The choices of a row; None where no column looks like it, BadRow where they have no known form."""
+    """The choices of a row; None if no column looks like choices, BadRow if they have no known form."""
     columns = choice_columns(row)
     if not columns:
         return None
@@ -53,19 +53,19 @@ def choices_of(row: dict) -> Choices | None:
 
 
 def from_columns(row: dict, columns: tuple[str, ...]) -> Choices | None:
-    """Choices that have a column each: a letter is a label; a number counts as the columns do."""
+    """Choices with a column each, named by a letter (a label) or a number (from which numbers count)."""
     if any(not isinstance(row[name], SCALAR) for name in columns):
         return None
     marks = [LABEL_END.search(name)[1] for name in columns]
     texts, stem = [str(row[name]).strip() for name in columns], columns[0][: -len(marks[0])].lower()
-    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, whatever the columns' names
+    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, though their columns count from 1
         from_zero = stem in ("sol", "choice") and row.get("label") is not None
         return Choices(columns, texts, first=0 if from_zero else int(marks[0]))
     return Choices(columns, texts, [mark.upper() for mark in marks], first={"op": 0, "answer": 1}.get(stem))
 
 
 def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
-    """The right answer and wrong ones, in an order that depends on nothing but their texts."""
+    """The right answer and the wrong ones, shuffled by a seed made of their texts."""
     right = next((name for name in RIGHT_KEYS if isinstance(row.get(name), SCALAR)), None)
     wrong = row[columns[0]] if isinstance(row[columns[0]], list) else [row[name] for name in columns]
     texts = [row.get(right), *wrong]
@@ -77,7 +77,7 @@ def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
 
 
 def from_value(name: str, value) -> Choices | None:
-    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or such as text."""
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or one of these as text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
@@ -111,9 +111,9 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
-    """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
+    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear.
 
-    `first` is what numbers count from in this file; in the columns `as_texts` they are texts of choices.
+    `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -132,7 +132,7 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
         if number is not None and start is None:
             got = f"{number}; no row shows whether numbers count from 0 or from 1"
             raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-        if number is not None and len(same) == 1:  # a number that is a choice's text, if another column agrees
+        if number is not None and len(same) == 1:  # the number is a choice's text, and another column says so too
             if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
                 return name, same[0], False
         place = number - start if number is not None else -1
@@ -154,7 +154,7 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
 
 
 def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
-    """The columns that name another choice than the one taken: its label, letter or text, or another number."""
+    """Columns that contradict the choice taken, by a label, letter, text or number."""
     number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
     others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
     texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
@@ -165,7 +165,7 @@ def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: f
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
-    """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
+    """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
     names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
     values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
@@ -173,13 +173,13 @@ def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
 
 
 def places_of(word: str, texts: list[str]) -> list[int]:
-    """Where a text stands in a list; in another case where it does not stand there as it is."""
+    """Indices of a text in a list; case is ignored if there is no exact match."""
     exact = [place for place, text in enumerate(texts) if text == word]
     return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
 
 
 def named_place(value, choices: Choices) -> int | None:
-    """The place of the choice that a value names by its label, text or letter; numbers aside."""
+    """Index of the choice that a value names by label, text or letter, not by number; None without one."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels
@@ -200,14 +200,14 @@ def is_letters(labels: list[str]) -> bool:
 
 
 def as_number(value, choices: Choices) -> int | None:
-    """The number of a choice that a cell holds; None where choices have numbers as labels."""
+    """The number of a choice in a cell; None if it holds none, or if labels are not letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
 
 
 def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
-    """(column, what numbers of choices count from in it: 0 or 1, None where they are texts) as a row shows it."""
+    """(Column, number of the first choice, 0 or 1; None if its numbers are choices' texts) for columns that show it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = picks_of(row, choices) if choices and choices.right is None else []
@@ -222,7 +222,7 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
 
 
 def with_choices(question: str, texts: list[str]) -> str:
-    """The question and its choices, each with its letter; a question that has them already, as it is."""
+    """The question followed by its choices with letters, unless it has them already."""
     marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in zip(LETTERS, texts, strict=False)]
     bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
     lettered = list(zip(LETTERS, bare, strict=False))

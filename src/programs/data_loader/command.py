@@ -114,7 +114,7 @@ def open_tokenizer(name: str):
 
 
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
-    """(path, split name, numbers of rows in their order) of each output; `asked` is what rows ask."""
+    """(Path, split name, row indices in order) of each output; `asked` has the words of each row's prompt."""
     order = list(range(len(rows)))
     if args.shuffle is not None:
         random.Random(args.shuffle).shuffle(order)
@@ -132,7 +132,7 @@ def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
     outputs, target = [], args.target
-    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
+    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may refill a dropped column
     asked = [asked_words(row["prompt"]) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
@@ -151,13 +151,13 @@ def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
 
 
 def percentiles(values: list[int]) -> dict[str, int]:
-    """p50, p95 and the largest of some lengths; each is a length that occurs."""
+    """p50, p95 and maximum of lengths, by nearest rank."""
     ordered, last = sorted(values), len(values) - 1
     return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
 
 
 def lengths_of(row: dict, tokenizer) -> dict[str, int]:
-    """The sizes of a row's prompt and of what follows it."""
+    """{name: size} of a row's prompt and completion."""
     sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
     if tokenizer:
         sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
@@ -167,7 +167,7 @@ def lengths_of(row: dict, tokenizer) -> dict[str, int]:
 
 
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
-    """What --inspect shows of good rows; `files` are the inputs that they stand in."""
+    """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
@@ -191,7 +191,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 
 
 def collapsed(rows: list[dict]) -> str:
-    """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+    """A warning if prompts are only a few texts while an unused column has many; else ""."""
     prompts = len({digest(row["prompt"]) for row in rows})
     counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
     name = max(counts, key=counts.get)

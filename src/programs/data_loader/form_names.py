@@ -1,4 +1,4 @@
-"""Forms by name, and which one a row has."""
+"""Tell a row's form by the names of its fields, and convert it."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ from programs.data_loader.messages import (
 
 
 def form_of(row: dict) -> str | None:
-    """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
+    """A row's form by its fields: a kind, `ours`, `verl`, or None."""
     names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
@@ -38,7 +38,7 @@ def form_of(row: dict) -> str | None:
 
 
 def is_countdown(row: dict) -> bool:
-    """Whether `target` is a number that an expression of `nums` or `numbers` is to reach: the prompt names it."""
+    """Whether `target` belongs to the Countdown task: an expression of `nums`, or of `numbers`, must reach it."""
     if row.get("nums") is not None:
         return True
     asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
@@ -51,7 +51,7 @@ def present(row: dict) -> tuple[str, ...]:
 
 
 def repeats_prompt(row: dict) -> bool:
-    """Whether the prompt is but the first user turn of a conversation beside it."""
+    """Whether the prompt only repeats the first user turn of a conversation in another column."""
     name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
     turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
     first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
@@ -61,7 +61,7 @@ def repeats_prompt(row: dict) -> bool:
 
 @functools.lru_cache(4096)
 def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
-    """The form that goes with these names; the most special one first."""
+    """The first form that fits these names, from the most special to the most general."""
     has = set(names)
     if prompt_is_chat and {"prompt", "source", "id"} <= has:
         return "ours"
@@ -76,7 +76,7 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "conversations"
     if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
-    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
+    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
@@ -88,7 +88,7 @@ def kind_of(row: dict) -> str:
 
 
 def normalise(row: dict, kind: str = "auto") -> dict:
-    """Return a raw row in the schema, or raise BadRow; the row itself is not changed."""
+    """Return a raw row converted to the schema, or raise BadRow; the row itself is not changed."""
     check_kind(kind)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
@@ -97,7 +97,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
 
 
 def known_names(row: dict) -> dict:
-    """A row with its columns as this script writes them: `Question` is `question`; OpenBookQA's object is opened."""
+    """A row with known column names, such as `question` for `Question`; OpenBookQA's question object is unpacked."""
     question = row.get("question")
     if isinstance(question, dict) and isinstance(question.get("stem"), str):
         row = {**{name: value for name, value in row.items() if name != "question"}, **question}
@@ -108,7 +108,7 @@ def known_names(row: dict) -> dict:
 
 @functools.lru_cache(4096)
 def new_names(names: tuple[str, ...]) -> dict[str, str]:
-    """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
+    """{name: known name that differs in case, blanks or dashes only}; {} for rows of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
     known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
@@ -118,10 +118,10 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
-    """A plain row of a known form in the schema: `out` of what is returned."""
+    """Convert a row of a known form; `out` of the result is the row in the schema."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
-        named = form_of_fields(present(row), True)
-        form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
+        by_fields = form_of_fields(present(row), True)
+        form = by_fields if by_fields in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
     shape = Shape(dict(row), facts)
     FORMS[form](shape)
     shape.finish()

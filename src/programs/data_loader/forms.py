@@ -1,4 +1,4 @@
-"""The forms that rows come in."""
+"""Convert rows of each form to the schema."""
 
 import ast
 import itertools
@@ -53,53 +53,53 @@ READERS = {
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What the rows of a file have in common, beyond their form."""
+    """What the rows of a file share, beyond their form."""
 
-    mapped: frozenset[str] = frozenset()  # the fields that --map names
-    sources: frozenset[str] = frozenset()  # the columns that it takes them from
-    first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
-    number_texts: frozenset[str] = frozenset()  # the columns where they are texts of choices instead
+    mapped: frozenset[str] = frozenset()  # fields that --map fills
+    sources: frozenset[str] = frozenset()  # columns that it fills them from
+    first_number: int | None = None  # number of the first choice: 0, 1, or None if no row shows it
+    number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
 
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # said where half of the rows are so
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 class Shape:
-    """One row on its way to the schema: `take` fetches a field and marks it as used; what is not used stays."""
+    """A row on its way to the schema, `out`: `take` fetches a field and marks it as used; unused fields are kept."""
 
     def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
-        self.choices = None  # those that the prompt has got
-        self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: list[str] | None = None  # columns beside the prompt of a row without answer, tests and completion
+        self.choices = None  # the choices that were added to the prompt
+        self.unread: list[str] = []  # columns that look like parts of the question but are not in the prompt
+        self.untaken: list[str] | None = None  # if nothing can be graded: the other columns, which may hold answers
         self.notes: list[str] = []
-        self.is_ours = False  # written here before: what stands beside the prompt has been decided on
-        self.tests_name = "tests"  # the column they came from
+        self.is_ours = False  # this script wrote the row: its columns need no advice
+        self.tests_name = "tests"  # the column that the tests came from
 
     def name(self, names: Iterable[str]) -> str | None:
-        """The first of these fields that the row has and that is not used yet."""
+        """The first of these fields that the row has and that is unused, or None."""
         return next((name for name in names if self.row.get(name) is not None and name not in self.used), None)
 
     def take(self, names: Iterable[str], what: str):
-        """(name, value) of the first of these fields; BadRow where there is none."""
+        """(Name, value) of the first of these fields, now used; BadRow, which says `what` was expected, if none is."""
         names = tuple(names)
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
-            has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
+            present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             inner = any(isinstance(item, dict | list) for item in self.row.values())
             advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
-            raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
+            raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: passages precede, Alpaca's input and choices follow.
+        """Fill in the prompt, with passages before it, and Alpaca's input and choices after it.
 
-        Where --map names the prompt, only passages that it names too go before it.
+        If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
         name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
@@ -124,14 +124,14 @@ class Shape:
                 self.out["choices"] = self.choices.texts
 
     def set_prompt(self, value, name: str) -> None:
-        """Fill in the messages of the prompt; a column `system` goes before those without a system message."""
+        """Fill in the prompt's messages; a column `system` precedes them unless they have a system message."""
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
         if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
             self.used.add(system)
 
     def add_passages(self, all_columns: bool) -> None:
-        """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
+        """Put passages before the last message: of all columns that may hold one, or only of those that --map fills."""
         message, mapped = self.out["prompt"][-1], self.facts.mapped
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
@@ -144,7 +144,7 @@ class Shape:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
     def answer(self, name: str) -> None:
-        """Fill in the final answer of a worked solution, and keep the whole as `solution`; a bare answer stays."""
+        """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
         gold = gold_of(text)
@@ -162,7 +162,7 @@ class Shape:
             self.out["answer_text" if taken else "solution"] = text
 
     def gold(self, name: str) -> None:
-        """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
+        """Fill in a ground truth: an answer, accepted answers, or tests; other objects stay as they are."""
         value = self.row[name]
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
@@ -177,7 +177,7 @@ class Shape:
             self.used.add(name)
 
     def finish(self) -> dict:
-        """The normalised row: known fields first, then every field that was not used; null means absent."""
+        """Complete and check `out`: known fields first, then all unused ones that are not null."""
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
             self.notes.append("prompts have a Markdown image, which a text model cannot see")
@@ -192,7 +192,7 @@ class Shape:
             self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
-        for name in READERS:  # these names mean the same in rows of any kind
+        for name in READERS:  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
                 self.used.add(name)
@@ -228,13 +228,13 @@ class Shape:
 
 
 def prompt_names(row: dict) -> list[str]:
-    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
     several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
     return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python that imports and defines helpers, but not the function to write."""
+    """Whether a text is Python with imports and helpers, but without the function to write."""
     if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
     tree = parsed(text)
@@ -243,13 +243,13 @@ def is_preamble(text, entry_point) -> bool:
 
 
 def as_prompts(shape: Shape) -> None:
-    """A prompt, and an answer if there is one."""
+    """A prompt, and what else `finish` finds."""
     check_alone(shape)
     shape.prompt()
 
 
 def check_alone(shape: Shape) -> None:
-    """Raise BadRow for a message of a conversation in other rows, and for responses to compare."""
+    """Raise BadRow for a single message of a conversation, and for responses to compare."""
     advice, pairs = "a file in that form, or --drop for these columns", {}
     row = {name: value for name, value in shape.row.items() if name not in shape.used}
     if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
@@ -271,7 +271,7 @@ def check_alone(shape: Shape) -> None:
 
 
 def as_math(shape: Shape) -> None:
-    """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
+    """A problem and its final answer, bare or in a worked solution; a short answer is preferred to a long text."""
     shape.prompt()
     row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
     if not names:
@@ -289,13 +289,13 @@ def as_math(shape: Shape) -> None:
 
 
 def is_short(value) -> bool:
-    """Whether a value may be an answer without its explanation."""
+    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
     text = value.strip() if isinstance(value, str) else ""
     return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
-    """A question, its choices, which become part of the prompt, and the letter of the right one."""
+    """A question with its choices, which go into the prompt, and the letter of the right one."""
     shape.prompt()
     if shape.choices is None:
         expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
@@ -316,7 +316,7 @@ def pick_letter(shape: Shape) -> None:
 
 
 def as_worked(shape: Shape) -> None:
-    """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
+    """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
     as_math(shape)
     name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
     text = as_answer(shape.row[name], name)
@@ -325,7 +325,7 @@ def as_worked(shape: Shape) -> None:
 
 
 def as_code(shape: Shape) -> None:
-    """A task and its tests: HumanEval, MBPP, APPS and alike."""
+    """A task and its tests, as in HumanEval, MBPP and APPS."""
     shape.prompt()
     row = shape.row
     check_language(row, "tests")
@@ -365,9 +365,9 @@ def as_response(shape: Shape) -> None:
 
 
 def as_conversation(shape: Shape) -> None:
-    """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
+    """A conversation: a last assistant turn is the completion, what precedes it the prompt."""
     name, value = shape.take(CHAT_KEYS, "messages")
-    shape.used.add("prompt")  # the first turn, where both are there
+    shape.used.add("prompt")  # if it is there too, it repeats the first turn
     messages = read_messages(without_placeholder(value), name)
     check_order(messages, name)
     reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
@@ -378,11 +378,11 @@ def as_conversation(shape: Shape) -> None:
         return
     check_alone(shape)
     if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
-        shape.gold(gold)  # as Tulu 3's sets for verifiable rewards have it
+        shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
 
 
 def as_preferences(shape: Shape) -> None:
-    """A better and a worse completion, with the prompt beside them or at their common beginning."""
+    """A better and a worse completion, with the prompt in a column or as their common beginning."""
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
@@ -404,7 +404,7 @@ def as_preferences(shape: Shape) -> None:
 
 
 def split_prompt(chosen, rejected) -> tuple:
-    """(prompt, chosen, rejected) of two dialogues that begin alike, as messages or in the text form of HH-RLHF."""
+    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
     if isinstance(chosen, str) and isinstance(rejected, str):
         texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
         if not chosen or not rejected:
@@ -422,7 +422,7 @@ def split_prompt(chosen, rejected) -> tuple:
 
 
 def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
-    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's are, or that the prompt holds."""
+    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
     kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
     wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
     for name in kto or wrong:
@@ -437,14 +437,14 @@ def check_completion(row: dict, asked: str, completion: str | list[dict]) -> Non
 
 
 def as_ours(shape: Shape) -> None:
-    """A row that this script wrote: checked, and otherwise as it is."""
+    """A row that this script wrote: checked, otherwise unchanged."""
     shape.is_ours = True
     shape.out["prompt"] = as_prompt(shape.row["prompt"], "prompt")
     shape.used.add("prompt")
 
 
 def as_verl(shape: Shape) -> None:
-    """A row of verl's five columns, which stay as they are, for --for verl; its ground truth is the answer or tests."""
+    """A row of verl's five columns, kept for --for verl; its ground truth becomes the answer or tests."""
     row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
     gold = model.get("ground_truth") if isinstance(model, dict) else None
     out["prompt"] = as_prompt(row["prompt"], "prompt")
@@ -469,7 +469,7 @@ FORMS = {
     **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
     **{"code": as_code, "ours": as_ours, "verl": as_verl},
 }
-# columns of a row that is one message, as OpenAssistant's are
+# columns of a row that is a single message, as in OpenAssistant
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
@@ -479,12 +479,12 @@ TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)"
 
 
 def names_value(value) -> bool:
-    """Whether a `solution` is the answer alone, as in TRL's data for rewards: a number, a formula or a word."""
+    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
     if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
         return False
     return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
 
 
 def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, or began to."""
+    """Whether a text is a worked solution that marks its final answer, even if cut off."""
     return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)

@@ -1,4 +1,4 @@
-"""Chat messages, the names of columns, passages that a question is about, and media, which are refused."""
+"""Chat messages, names of columns, passages that a question is about, and media, which are refused."""
 
 import contextlib
 import re
@@ -49,7 +49,7 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
-# who may speak after whom; None is the beginning
+# {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
     "developer": (None, "system"),
@@ -64,7 +64,7 @@ DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 
 
 def read_messages(value, name: str) -> list[dict]:
-    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}, less an empty first one of the system."""
+    """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
@@ -72,14 +72,14 @@ def read_messages(value, name: str) -> list[dict]:
 
 
 def read_message(raw, name: str) -> dict:
-    """One chat message; further keys that hold something (tool_calls, name, …) stay."""
+    """One chat message as {"role", "content"} and its further keys that are not empty (tool_calls, name, …)."""
     if not isinstance(raw, dict):
         raise BadRow(name, shown(raw), 'a message such as {"role": "user", "content": "…"}')
-    said, text = ("role", "content") if "role" in raw else ("from", "value")
-    role = raw.get(said)
+    speaker, text = ("role", "content") if "role" in raw else ("from", "value")
+    role = raw.get(speaker)
     known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
-        got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
+        got = f"role {shown(role)}" if speaker in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
     content = join_parts(content, name) if isinstance(content, list) else content
@@ -90,14 +90,14 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
-    more = {key: item for key, item in raw.items() if key not in (said, text) and item not in (None, [], {})}
+    more = {key: item for key, item in raw.items() if key not in (speaker, text) and item not in (None, [], {})}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
 
 
 def join_parts(parts: list, name: str) -> str:
-    """The text of content parts, put together as chat templates do: without anything in between.
+    """The text of content parts, joined without separators, as chat templates do.
 
     Parts are OpenAI's {"type": "text", "text"} or LLaMA-Factory's {"type": "text", "value"}.
     """
@@ -111,18 +111,18 @@ def join_parts(parts: list, name: str) -> str:
 
 
 def is_empty_turn(turn, role: str) -> bool:
-    """Whether a raw message of a role says nothing."""
+    """Whether a raw message has a role and no content."""
     by_role = isinstance(turn, dict) and ROLES.get(str(turn.get("role", turn.get("from")))) == role
     return by_role and all(is_empty(item) for key, item in turn.items() if key not in ("role", "from"))
 
 
 def without_placeholder(value):
-    """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
+    """Raw messages without an empty last assistant turn, which stands for the completion."""
     return value[:-1] if isinstance(value, list) and value[1:] and is_empty_turn(value[-1], "assistant") else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
-    """Raise BadRow where a message cannot follow the one before it, as chat templates see it."""
+    """Raise BadRow if a role cannot follow the one before it in chat templates; `before` the first comes that role."""
     for number, message in enumerate(messages):
         role = message["role"]
         if before not in MAY_FOLLOW[role]:
@@ -133,7 +133,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
 
 
 def as_prompt(value, name: str, system=None) -> list[dict]:
-    """A prompt, text or messages, as messages that end where the assistant's turn begins."""
+    """A prompt, text or messages, as messages that end with user or tool."""
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
@@ -159,7 +159,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
 
 
 def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
-    """A completion: text as it is, or messages that go on from the prompt, whose repetition is cut."""
+    """A completion: text, or messages that continue the prompt; if they repeat the prompt, it is cut off."""
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty text", "a completion")
@@ -178,7 +178,7 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
 
 
 def check_media(row: dict, prompt: list[dict]) -> bool:
-    """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
+    """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
     expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
@@ -190,30 +190,30 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
 
 
 def media_column(row: dict, text: str = "") -> str | None:
-    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
+    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of these; or None.
 
-    Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
+    If the text has a placeholder such as `<image>`, any value in a column of such a name counts.
     """
     for name, value in row.items():
         stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
         named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
-        held = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if named and value and held:
+        items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
+        if named and value and items:
             placed = MARKS.search(text) is not None
-            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in items):
                 return name
     return None
 
 
 def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
-    """{column: text} of passages to put before a question, unless it quotes them; BadRow for an unreadable one."""
+    """{column: text} of passages to put before a question that does not quote them; BadRow for an unreadable one."""
     texts, asked = {}, squeezed(question)
     filled = [name for name in names if not is_empty(row[name])]
     passages = [name for name in READ_FIRST if name in filled]
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
+    if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
         text = passage(row[name], name, "json" in question.lower())
@@ -228,13 +228,13 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 
 def is_note(text: str, name: str) -> bool:
-    """Whether a text of one or two words names a puzzle (zebra, easy) or draws a grid, and states nothing."""
-    said = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
-    return len(said) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
+    """Whether a text of at most two words, such as a puzzle's name or a drawn grid, states nothing."""
+    words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
+    return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:
-    """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    """The text of a passage, a list of passages, titled documents or a table; None for other values."""
     if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
         with contextlib.suppress(ValueError, RowFlaw):
             parts = json_or_literal(value)
@@ -258,12 +258,12 @@ def is_titled(pair) -> bool:
 
 
 def is_documents(items: list) -> bool:
-    """Whether values are documents, and nothing that their text would leave out."""
+    """Whether all values are documents without keys that `document` would leave out."""
     return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:
-    """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
+    """The text of an object with title and text, lists of these (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
     header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
@@ -281,12 +281,12 @@ def document(value) -> str | None:
 
 
 def joined(texts: list[str | None]) -> str | None:
-    """Texts with a blank line between them; None if one of them is none."""
+    """Texts joined by blank lines; None if one is None."""
     return None if None in texts else "\n\n".join(text for text in texts if text.strip())
 
 
 def table(rows: list[list]) -> str | None:
-    """Rows of cells as lines."""
+    """Rows of cells as lines with | between cells; None if a cell is not plain."""
     if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)

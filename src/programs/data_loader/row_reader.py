@@ -1,4 +1,4 @@
-"""Rows read from files, globs and the hub, checked and counted."""
+"""Read rows from files, globs and the hub; convert, check and count them."""
 
 import codecs
 import contextlib
@@ -33,13 +33,13 @@ def expand(sources) -> list[str]:
         path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
-            inside = [x for x, seen in zip(inside, visible, strict=True) if seen and format_of(x) and Path(x).is_file()]
+            inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
+            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        there = source == "-" or path.exists() or (is_hub_id(source) and not known)
-        need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
+        need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
         need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
         files.append(source)
@@ -48,13 +48,13 @@ def expand(sources) -> list[str]:
 
 
 def format_of(name: str) -> str | None:
-    """The format that a file's name tells, `.gz` aside."""
+    """The format that a file's ending names, `.gz` aside, or None."""
     path = Path(name.lower())
     return FILE_FORMS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
 
 
 def distinct_names(files: list[str]) -> dict[str, str]:
-    """What rows of each input have as `source`, unless they say it themselves: its stem, or its path."""
+    """{input: default `source` of its rows}: its stem, or its path if several inputs have that stem."""
     names = {}
     for file in files:
         path = Path(file)
@@ -86,13 +86,13 @@ class Settings:
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
         try:
             if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
-                self.encoding = None  # a byte order mark is taken off
+                self.encoding = None  # the default, which drops a byte order mark
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
 
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of one input; an empty cell of a table is absent."""
+    """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
     if source != "-" and not Path(source).exists():
         yield from enumerate(hub_rows(source), start=1)
         return
@@ -104,7 +104,7 @@ def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | Ro
 
 
 def at_path(row: dict, source: str, raw: dict[str, str]):
-    """The value of a column, or at a dotted path in one; None where there is none. `raw`: {known name: own name}."""
+    """The value of a column or at a dotted path inside it, or None. `raw`: {known name: the row's own name}."""
     head, *path = [source] if source in row or source in raw else source.split(".")
     value = row
     for key in [raw.get(head, head), *path]:
@@ -116,16 +116,16 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
-    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    """A row after --drop and --map, with known column names, and messages decoded from JSON text."""
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # users see known names in messages
     mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
     mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
-        near = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
+        hint = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
         got, expected = f"the columns {', '.join(row)[:200]}", f"the column {mapping[name]!r} of --map"
-        raise BadRow(name, got, expected, f"--map {name}=COLUMN{near}")
+        raise BadRow(name, got, expected, f"--map {name}=COLUMN{hint}")
     for source in mapping.values():
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in mapping.values()]
@@ -135,9 +135,9 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Iterates over the good rows of all inputs, normalised, in order; what it leaves out it counts and reports.
+    """Iterates over the good rows of all inputs, converted, in order; counts the others.
 
-    `counts` adds up at any time: read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
@@ -145,8 +145,8 @@ class RowReader:
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
-        self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
-        self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
+        self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
+        self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
     def kind(self) -> str:
@@ -202,20 +202,20 @@ class RowReader:
                 row["prompt"] = [{"role": "system", "content": settings.system_prompt}, *row["prompt"]]
         return row
 
-    def agreed(self, form: str, own: str | None, row: dict) -> str:
-        """The form by which a row of an input of this form is read; BadRow where it is quite another one."""
-        if own in ("ours", "verl"):
-            return own
-        if own is None:  # the conversion says what is missing
+    def agreed(self, form: str, row_form: str | None, row: dict) -> str:
+        """The form to read a row by, from the forms of its file and of its fields; BadRow if these contradict."""
+        if row_form in ("ours", "verl"):
+            return row_form
+        if row_form is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
-        only_asks = own == "prompts" and form not in ("ours", "verl")
-        if own == form or only_asks or (own == "math" and form in ("prompts", "worked")):
-            return form  # a row that only asks lacks what this form needs, and the conversion says what
-        got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
+        only_asks = row_form == "prompts" and form not in ("ours", "verl")
+        if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
+            return form  # if the row lacks what the form needs, the conversion says what
+        got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
         raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
-        """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
+        """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
@@ -235,7 +235,7 @@ class RowReader:
         start = min((start for name, start in numbers if name not in texts), default=None)
         self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
-        if form == "auto":  # of equals the one with answers
+        if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
             names = ", ".join(fields.get(form, [])[:8])
             why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
@@ -247,14 +247,14 @@ class RowReader:
         return "worked" if worked else form, itertools.chain(head, records)
 
     def no_rows(self, rejected: list[dict] = ()) -> UserError:
-        """The error of inputs without a usable row; of those that were rejected it shows the first."""
+        """The error for inputs without a usable row, with the first rejected one."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
         return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
-        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
+        """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
@@ -271,7 +271,7 @@ class RowReader:
 
 
 def writable(record):
-    """A record for the file of rejected rows: as it is where JSON can hold it, else as text."""
+    """A record for the file of rejected rows: unchanged if JSON can hold it, else as text."""
     try:
         json.dumps(record, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -280,13 +280,13 @@ def writable(record):
 
 
 def digest(value) -> bytes:
-    """16 bytes that stand for a JSON value."""
+    """A hash of a JSON value, 16 bytes."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
 @dataclass
 class Loaded:
-    """What load_rows returns: rows of the schema, what they were taken for and why, and what was left out."""
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
 
     rows: list[dict]
     kind: str
@@ -300,14 +300,14 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
-        kind: one of KINDS, or "auto": what most of the first 100 rows are, decided for each file.
-        mapping: field of the schema -> column that holds it; the column may be a dotted path.
+        kind: one of KINDS, or "auto": the kind of most of the first 100 rows of each file.
+        mapping: {field of the schema: column that holds it, or a dotted path}.
         system_prompt: put before prompts that have none.
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
         limit: stop after this many good rows.
         drop: columns to leave out.
         dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
-        encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
+        encoding: of all inputs (default: UTF-8, or UTF-16 with a byte order mark).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".

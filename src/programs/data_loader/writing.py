@@ -1,4 +1,4 @@
-"""Rows written for each target, and held-out rows."""
+"""Write rows for each target, and choose held-out rows."""
 
 import contextlib
 import json
@@ -14,19 +14,19 @@ from programs.data_loader.answers_and_tests import ground_truth
 from programs.data_loader.bad_rows import TARGETS
 from programs.data_loader.form_names import kind_of
 
-# names that TRL's trainers give to reward functions themselves
+# arguments that TRL itself passes to reward functions
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # what verl reads beside its five columns
+VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # columns that verl reads beside its five
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines cuts there
+LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines would split there
 MESSAGE_FIELDS = ("prompt", "completion", "chosen", "rejected")
 VERL_OBJECTS = ("reward_model", "tools_kwargs", "interaction_kwargs")  # never JSON text
-LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
+LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects here may differ in keys, as readers take null for absent
 
 
 def trl_row(row: dict) -> dict:
-    """A row as TRL's trainers read it: completions are messages, as the prompt is."""
+    """A row as TRL's trainers read it, with completions as messages, like the prompt."""
     clash = [name for name in TRL_ARGUMENTS if name in row]
     advice = f"try --map old_{clash[0]}={clash[0]}" if clash else ""
     need(not clash, f"got the column {clash[:1]}, a name that TRL itself passes to rewards; expected another; {advice}")
@@ -35,9 +35,9 @@ def trl_row(row: dict) -> dict:
 
 
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
-    """A row as verl's RLHFDataset reads it; extra_info takes whatever verl has no column for, the row's own source too.
+    """A row as verl's RLHFDataset reads it, with all that verl has no column for in extra_info.
 
-    A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
+    A row with `extra_info` or `reward_model` is in verl's form already and keeps its keys in place.
     """
     kind = kind_of(row)
     head = {"data_source": data_source or row.get("source") or "data", "prompt": row["prompt"]}
@@ -52,7 +52,7 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
-    """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
+    """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -62,8 +62,8 @@ def own_verl_columns(row: dict, index: int, split: str) -> dict:
         extra = {"index": index, "split": split, **(extra or {})}
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
     left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS} - {"ability"}
-    own = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
-    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **own}
+    others = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
+    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **others}
 
 
 def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
@@ -71,8 +71,8 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 
     Args:
         target: "ours", "trl" or "verl"; load_rows reads each of them back.
-        split: what verl's extra_info.split says.
-        data_source: verl's data_source of all rows; "" is each row's source.
+        split: verl's extra_info.split.
+        data_source: verl's data_source of all rows; "" takes each row's source.
 
     Raises:
         UserError: the path, the target or a column cannot be used.
@@ -85,7 +85,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
 
 
 def check_out(path: Path, target: str) -> None:
-    """Raise UserError unless something can be written there."""
+    """Raise UserError unless the target is known and the path can be written to."""
     need(target in TARGETS, f"got the target {target!r}; expected one of {', '.join(TARGETS)}")
     need(path.suffix in (".jsonl", ".parquet"), f"got the output {path}; expected a name ending in .jsonl or .parquet")
     need(path.parent.is_dir(), f"got the output {path}; expected a folder that exists; try mkdir -p {path.parent}")
@@ -93,7 +93,7 @@ def check_out(path: Path, target: str) -> None:
 
 
 def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str, data_source: str) -> int:
-    """Write the rows to a file in the shape of the target; returns how many of verl's have no ground truth."""
+    """Write rows to a file in the target's form; returns how many of verl's rows have no ground truth."""
     if target == "verl":
         rows = [verl_row(row, index, split, data_source) for index, row in enumerate(rows)]
     elif target == "trl":
@@ -109,7 +109,7 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
 
 
 def warn_of_lacking(rows: list[dict]) -> int:
-    """Say how many of verl's rows have no ground truth; returns that number."""
+    """Warn about verl's rows without ground truth; returns their number."""
     models = [row.get("reward_model") or {} for row in rows]
     count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
     if count:
@@ -119,7 +119,7 @@ def warn_of_lacking(rows: list[dict]) -> int:
 
 
 def warn_of_dates(rows: list[dict]) -> None:
-    """Say which text columns hold nothing but dates: pyarrow's JSON reader turns those into datetimes."""
+    """Warn about text columns that hold only dates, which pyarrow's JSON reader turns into datetimes."""
     texts: dict[str, list[str]] = {}
     for row in rows:
         inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
@@ -131,10 +131,10 @@ def warn_of_dates(rows: list[dict]) -> None:
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:
-    """Write rows as parquet, verl's `extra_info` as an object of columns.
+    """Write rows as parquet, with verl's `extra_info` as an object of columns.
 
-    A column of `extra_info` whose values parquet would change (objects of different keys, numbers beside text) is JSON
-    text, and is named in `json_columns`, where rewards look. UserError where another column would change.
+    If parquet would change a column of `extra_info` (objects with different keys, numbers beside text), it becomes JSON
+    text and is listed in `json_columns`, where rewards look. UserError if another column would change.
     """
     import pyarrow
     import pyarrow.parquet
@@ -159,13 +159,13 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
 
 
 def columns_of(rows: list[dict]) -> dict:
-    """{name: pyarrow's array of a column, or None where parquet would change its values}."""
+    """{column: pyarrow array, or None if parquet would change its values}."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
 
 
 def parquet_column(name: str, values: list):
-    """pyarrow's array of a column; None where parquet would change its values."""
+    """The pyarrow array of a column; None if parquet would change its values."""
     import pyarrow
 
     try:
@@ -180,7 +180,7 @@ def parquet_column(name: str, values: list):
 
 
 def bare(value):
-    """A value as parquet gives it back, without the keys that only other rows have."""
+    """A value without null keys, which parquet adds for keys of other rows."""
     if isinstance(value, dict):
         return {key: bare(item) for key, item in value.items() if item is not None}
     return [bare(item) for item in value] if isinstance(value, list) else value
@@ -188,7 +188,7 @@ def bare(value):
 
 @contextlib.contextmanager
 def new_file(path: Path):
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    """A temporary file beside `path` that replaces it if the block succeeds and is deleted if not."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -198,7 +198,7 @@ def new_file(path: Path):
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:
-    """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
+    """(Name, rows) of --split NAME=N or NAME=SHARE; the name may be left out and is then eval."""
     name, _, size = text.rpartition("=") if "=" in text else ("eval", "", text)
     try:
         number = int(size) if size.isdigit() else round(float(size) * count)
@@ -211,7 +211,7 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts (`asked_words`) at random: `size` of them, or fewer to keep prompts whole."""
+    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
     groups: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
@@ -220,7 +220,7 @@ def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
     generator, owned = random.Random(seed), [*groups.values()]
     picked = generator.sample(range(len(owned)), min(size, len(owned)))
     rest = [*{*range(len(owned))}.difference(picked)]
-    generator.shuffle(rest)  # where those picked have too many rows each
+    generator.shuffle(rest)  # used if the picked prompts have too many rows
     chosen: set[int] = set()
     for group in [*picked, *rest]:
         if len(chosen) + len(owned[group]) <= size:

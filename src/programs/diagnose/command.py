@@ -1,4 +1,4 @@
-"""The command line: runs one after the other, their verdicts as text or JSON."""
+"""The command line: diagnose runs one after the other, and print verdicts as text or JSON."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from parts.reading.logged_run import LoggedRun
 from parts.reading.run_folder import load_run
 from programs.diagnose.rescoring import rescore
 
-SHOWN_TEXT = 160  # characters of a sample that is shown
+SHOWN_TEXT = 160  # last characters of a completion that are printed
 REMOVED = {
     "plot": "scripts/report.py, which draws all curves with the evidence marked",
     "overwrite": "scripts/report.py",
@@ -20,7 +20,6 @@ REMOVED = {
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder or log, see above; several are read in turn"
     parser.add_argument("runs", nargs="+", metavar="RUN_OR_FILE", help=text)
@@ -42,7 +41,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def named_columns(pairs: list[str]) -> dict[str, str]:
-    """The pairs of --columns, checked."""
+    """{figure: column} of --columns; UserError for an unknown figure."""
     columns = dict(pair.partition("=")[::2] for pair in pairs)
     for figure, name in columns.items():
         known = figure in FIGURES and name
@@ -51,7 +50,7 @@ def named_columns(pairs: list[str]) -> dict[str, str]:
 
 
 def print_verdict(run: LoggedRun, data: dict) -> None:
-    """A run's verdict for a person."""
+    """Print a run's verdict as text."""
     first, last = data["steps"]
     since = f" since step {data['since_step']}" if data["since_step"] is not None else ""
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {data['verdict']}{since}")
@@ -106,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     code = 2 if failed else 1 if ill else 3 if any(report["verdict"] != LEARNED for report in reports) else 0
     if args.json:
         everything = reports + failed
-        alone = everything[0] if len(everything) == 1 else {}  # the fields of a single run stand at the top too
+        alone = everything[0] if len(everything) == 1 else {}  # a single run's fields are at the top too
         tell(json.dumps({**alone, "runs": everything, "exit_code": code}, indent=1))
     return code
 

@@ -1,4 +1,4 @@
-"""--rescore: the reward in the sandbox on logged samples, gold and nonsense: twice, alone, in another order."""
+"""--rescore: run the reward in the sandbox on gold, nonsense and logged samples, these also alone and reversed."""
 
 import json
 import re
@@ -15,19 +15,19 @@ from parts.reading.run_folder import data_rows, file_near, named_rewards
 
 TRIAL = file_text("files/reward_trial.py")
 SANDBOX = BUNDLE / "scripts" / "sandbox.py"
-TRIED = 12  # samples of a trial; the sandbox shows some 200 characters of what is printed
+TRIED = 12  # samples of a trial, as the sandbox shows only about 200 printed characters
 NONSENSE = "zxqv nothing of this kind"
 GOLD_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 
 
 def with_text(row: dict, text: str) -> dict:
-    """A row whose completion is another text."""
+    """The row with another completion."""
     chat = isinstance(row["prompt"], list)
     return row | {"text": text, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
 def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
-    """Logged samples of distinct prompts and texts, with their columns and those of the data by prompt."""
+    """Up to TRIED distinct logged samples, with their columns and those of their prompt in the data."""
     samples, rows = [sample for sample in run.samples if isinstance(sample.get("completion"), (str, list))], {}
     for text, sample in zip(run.texts, samples, strict=True):
         known = columns.get(text.prompt, {}) | sample | (sample.get("columns") or {})
@@ -37,7 +37,7 @@ def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
 
 
 def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
-    """The scores that each trial prints, run by scripts/sandbox.py."""
+    """The scores that each trial prints when scripts/sandbox.py runs the code on it."""
     need(SANDBOX.is_file(), f"got --rescore without {SANDBOX}, which confines the reward; expected it there")
     with tempfile.TemporaryDirectory() as folder:
         program, tests = Path(folder, "program.py"), Path(folder, "tests.json")
@@ -57,9 +57,9 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
 
 
 def rescore(run: LoggedRun, spec: str, data: str) -> None:
-    """Put what the trials say into `run.trials`; `spec` is FILE.py:function, or "" for that of the run's settings.
+    """Score trials by the reward `spec` (FILE.py:function; "" takes the run's), and put conclusions into `run.trials`.
 
-    Raises UserError without a reward or samples, or where the reward fails.
+    Raises UserError if there is no reward or no sample, or if the reward fails.
     """
     folder = Path(run.path).parent
     file, name = next(iter(named_rewards(spec, run)), ("", ""))
@@ -81,7 +81,7 @@ def rescore(run: LoggedRun, spec: str, data: str) -> None:
 
 
 def conclusions(scores: dict[str, list]) -> dict[str, str]:
-    """{cause: what was seen}."""
+    """{cause: evidence} from the scores of each trial; {} if nothing is wrong."""
     logged = scores["logged"]
     if logged * 2 != scores["twice"]:
         return {"noisy_reward": "the same samples scored differently when scored twice"}
@@ -95,7 +95,7 @@ def conclusions(scores: dict[str, list]) -> dict[str, str]:
         return {}
     if len({*gold, *nonsense, *logged} - {None}) == 1:
         return {"constant_reward": f"gold answers, nonsense and logged samples all score {gold[0]:.4g}"}
-    if max(gold) <= min(nonsense) and max(least) < min(nonsense):  # forms that it does not read score as nonsense does
+    if max(gold) <= min(nonsense) and max(least) < min(nonsense):  # an unread form scores like nonsense
         return {"inverted_reward": f"gold answers score as low as {min(least):.4g}, nonsense {min(nonsense):.4g}"}
     if abs(sum(gold) / len(gold) - sum(nonsense) / len(nonsense)) < 1e-9:
         return {"reward_ignores_answer": f"gold answers and nonsense both score {gold[0]:.4g} in the mean"}

@@ -9,8 +9,8 @@
     verl      verl with vLLM, or with SGLang (--sglang), on the images that verl recommends
     nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
-The versions come from one table, each row with its date and source (--list prints it). A CUDA version without a row is
-refused. A .dockerignore is written beside the Dockerfile; existing files stay unchanged without --force.
+Versions come from one table with the date and source of each row (--list prints it). A CUDA version without a row is
+refused. A .dockerignore is written beside the Dockerfile; existing files are overwritten only with --force.
 
 In the image: pinned packages in layers ordered by how often they change, cache mounts, an ordinary user, a health check
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.

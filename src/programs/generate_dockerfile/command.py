@@ -49,7 +49,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 
 
 def compose(plan: ImagePlan, output: Path) -> str:
-    """A compose file with the GPUs, shared memory, caches, and tokens by name."""
+    """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
     for mark, fits in {
         "GPU": plan.cuda != "cpu",
@@ -63,7 +63,7 @@ def compose(plan: ImagePlan, output: Path) -> str:
 
 
 def devcontainer(plan: ImagePlan, output: Path) -> str:
-    """A devcontainer.json for the folder that holds the Dockerfile."""
+    """devcontainer.json for the folder of the Dockerfile."""
     content = json.loads(DEVCONTAINER)
     folder = output.absolute().parent / ".devcontainer"
     content["name"] = plan.name
@@ -76,7 +76,7 @@ def devcontainer(plan: ImagePlan, output: Path) -> str:
 
 
 def caches(plan: ImagePlan) -> dict[str, str]:
-    """Named volumes and where they are mounted."""
+    """{named volume: where it is mounted}."""
     volumes = {"hf-cache": "/cache/huggingface"}
     return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
 
@@ -88,7 +88,7 @@ def run_flags(plan: ImagePlan) -> list[str]:
 
 
 def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
-    """Build, run and push, as typed into a shell."""
+    """Shell commands that build, run and push the image."""
     program = {
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
         "trl": "vllm serve --help",
@@ -107,7 +107,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 
 
 def write(files: dict[Path, str], force: bool) -> None:
-    """Write all files, or none: UserError where one exists with another text and force is off."""
+    """Write all files; UserError, and none is written, if one exists with another text and `force` is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
     need(force or not kept, f"got {', '.join(kept)}, which exist; expected new files; try --force or another --output")
     for path, text in files.items():
@@ -116,7 +116,7 @@ def write(files: dict[Path, str], force: bool) -> None:
 
 
 def generate(args: argparse.Namespace) -> None:
-    """Write the files and report them; UserError for bad input."""
+    """Write the files and print a report as JSON; UserError for bad input."""
     plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
     base, output = plan.style == "base", Path(args.output)
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
@@ -127,7 +127,7 @@ def generate(args: argparse.Namespace) -> None:
         return
     if output.is_dir():
         output /= "Dockerfile"
-    # BuildKit reads NAME.dockerignore beside the Dockerfile first; the context may be another folder
+    # BuildKit prefers NAME.dockerignore beside the Dockerfile; the context may be another folder
     ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
     files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
     if args.compose:

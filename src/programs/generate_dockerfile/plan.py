@@ -1,4 +1,4 @@
-"""Contents of an image: a row of the table of compatible versions, and further packages."""
+"""Plan an image: a row of the table of compatible versions, and further packages."""
 
 import re
 import tomllib
@@ -25,25 +25,24 @@ class ImagePlan:
     style: str
     cuda: str
     torch: str
-    index: str  # torch's own, where PyPI's wheel is for another CUDA version; else empty
-    image: str  # tag that the image starts from
+    index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
+    image: str  # image to start from
     pins: dict[str, str]
     extras: dict[str, str]
     name: str
 
     @property
     def requirements(self) -> list[str]:
-        """Every pin that the image installs, as a resolver takes them."""
+        """All pins that the image installs, as NAME==VERSION."""
         pins = {"torch": self.torch, **self.pins, **self.extras}
         return [f"{name}=={version}" for name, version in pins.items()]
 
     def context(self, output: Path) -> Path:
-        """Folder that the build may copy from."""
+        """The folder that the build may copy from."""
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
     def dockerfile(self) -> str:
-        """Text of the Dockerfile."""
         text = DOCKERFILES[self.style]
         if not self.extras:
             text = re.sub(r"(?m)^# further packages\n(?:#.*\n)?(?:.*\\\n)*.*\n", "", text)
@@ -61,7 +60,7 @@ class ImagePlan:
 
 
 def quoted(pins: dict[str, str]) -> str:
-    """Pins on a line each, in double quotes, as a shell would else read `[` and `<`."""
+    """Pins, one per line, in double quotes, which hide `[` from the shell."""
     return " \\\n        ".join(f'"{name}=={version}"' for name, version in pins.items())
 
 
@@ -71,7 +70,7 @@ def plain_name(name: str) -> str:
 
 
 def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """Parse repeated --extra NAME==VERSION; UserError for no exact pin, or of a package that is pinned already."""
+    """{name: version} of --extra NAME==VERSION; UserError unless it is an exact pin of a package not pinned yet."""
     extras = {}
     for text in texts:
         match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
@@ -88,7 +87,7 @@ def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
 
 
 def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
-    """Find the row of the table; UserError where there is none for that CUDA version, or for SGLang without verl."""
+    """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))

@@ -1,4 +1,4 @@
-"""The answer of a completion, and of a row."""
+"""Find the final answer in a completion or a gold column, and tell results from copied tasks."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_e
 
 
 def _statement(text: str, m: re.Match) -> str:
-    """What follows `####` or "the answer is", up to the end of the sentence; hedges stay, so that they do not pay."""
+    """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
     rest = text[m.end() : m.end() + 500]
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
@@ -38,8 +38,7 @@ def final_answer(text: str) -> str | None:
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    said = itertools.islice(marks(tail), 500)
-    soft = [_statement(tail, m).strip() for m in said if not is_heading(tail, m)]
+    soft = [_statement(tail, m).strip() for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m)]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
@@ -59,7 +58,7 @@ def final_answer(text: str) -> str | None:
 
 
 def _only_answer(text: str) -> str | None:
-    """A text that is one literal, perhaps with a reason after it; a sum to be worked out may be the prompt's."""
+    """A text that is one literal, perhaps with a reason after it, else None; sums are None, as they may be the task."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
     sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
@@ -84,21 +83,21 @@ def gold_answer(gold: Any) -> str | None:
     return (boxes[-1] if boxes else marked_gold(text)) or None
 
 
-# a sum is never a result; a power or quotient is one, unless it stands in the prompt
+# a sum is never a result; a power or quotient is one unless the prompt has it
 _TASK = re.compile(rf"(?<=[\w)}}!])[+*-]|[√|]|\\(?:int|sum|prod|lim|[lr]?floor|[lr]?ceil)|{_NAMES}")
 _STEP = re.compile(r"[/^!]|\\(?:frac|binom)")
 _OPERATION = re.compile(rf"(?<=.)[+*/^-]|[√|!]|\\(?:frac|binom|int|sum|prod|lim)|{_NAMES}|\w\(")
 
 
 def _worked_out(answer: str, task: str) -> bool:
-    """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
+    """Whether a numerical answer is a result, not the task itself: copying 34+71 must not pay."""
     value, clean = _value(answer), _clean(answer)
     value = value.data[1] if value.kind == "eq" else value
     values = value.data if value.kind in ("all", "either") else [value]
     if value.kind != "raw" and not all(_is_constant(v) and isinstance(v.data[0], Fraction) for v in values):
         return True  # letters and roots: an expression is the answer
     sides = [side for side in re.split("[=≈]", clean) if _is_constant(_value(side))]
-    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # of 34+71 = 105 the last one
+    return any(_is_result(side, bool(value.unit), task) for side in sides or [clean])  # in 34+71 = 105 the last one
 
 
 def _is_result(side: str, has_unit: bool, task: str) -> bool:
@@ -115,19 +114,19 @@ _SLASH = re.compile(r"\\frac\{((?:[^{}+-]|\{[^{}]*\})+)\}\{(\w+|√\{\w+\})\}")
 
 
 def _plain(text: str) -> str:
-    """One notation, for a comparison as text: 2/4 is \\frac{2}{4}, x^2 x^{2}; words keep their spaces."""
+    """A text in one notation, for comparison as text: \\frac{2}{4} becomes 2/4, x^{2} x^2; words keep their spaces."""
     return re.sub(r"\{(\w)\}", r"\1", _SLASH.sub(r"\1/\2", _clean(text)))
 
 
 def _bare(text: str) -> str:
-    """An answer in that notation, without spaces, what it is called (y =, f(x) =) and brackets around it."""
+    """An answer in `_plain` notation without spaces, name (y =, f(x) =) and enclosing brackets."""
     plain = re.sub(r"\s", "", _plain(text))
     plain = re.sub(r"^(?:[A-Za-z]\w*|[a-z]\([a-z]\))=(?=[^=<>≤≥≠]+$)", "", plain)
     return plain[1:-1] if plain[:1] == "(" and _is_enclosed(plain) and "," not in plain else plain
 
 
 def _orders(plain: str):
-    """Yield a sum with its terms in any order, for up to four of them."""
+    """Yield a sum with its terms in every order, if there are at most four, else as it is."""
     terms, at = [], 0
     for part in _split(plain, "[+-]"):
         terms += [(plain[at - 1] if at else "+") + part] * bool(part)
@@ -137,9 +136,9 @@ def _orders(plain: str):
 
 
 def _is_copied(answer: str, expected: str, prompt: str) -> bool:
-    """Whether the prompt says an answer that is not the gold one's text: 2x = 6 for x = 3, 2x + 3x for 5x.
+    """Whether an answer other than the gold one's text is copied from the prompt: 2x = 6 for x = 3, 2x + 3x for 5x.
 
-    Of equations and inequalities, and of expressions with an operation, a sum's terms in any order.
+    Checked for equations, inequalities and expressions with an operation, where a sum's terms may have any order.
     """
     plain, gold = (re.sub(r"\s", "", _plain(text)) for text in (answer, expected))
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):

@@ -19,8 +19,8 @@ from programs.math_grader.worker import _WORKER, _math_worker, one_item
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
 
-    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
-    does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
+    If gold is a number, an answer that still has to be worked out scores 0, such as 34+71 for 105. So does an equation,
+    inequality or expression copied from the prompt, such as 2x + 3x for 5x.
     Takes a second at most; the first item that needs the worker also waits for its start.
     """
     _WORKER.ensure()
@@ -30,7 +30,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
 
 
 def _score(text: str, gold: Any, prompt: str) -> float | None:
-    """math_score within an item's time."""
+    """math_score for one gold answer."""
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
@@ -56,13 +56,13 @@ def graded_rows(path: str, completion: str, answer: str):
                 row = json.loads(line)
                 text, gold = row[completion], row[answer]
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                what = f"{path}, line {number}: got {type(error).__name__}: {error}"
-                raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
+                got = f"{path}, line {number}: got {type(error).__name__}: {error}"
+                raise ValueError(f"{got}; expected a JSON object with {completion!r} and {answer!r}") from None
             yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 
 def with_end_of_options(argv: list[str]) -> list[str]:
-    """The arguments with `--` before the first that begins with one minus: -4i is an answer, not an option."""
+    """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
     first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
     return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
 

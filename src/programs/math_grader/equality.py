@@ -13,7 +13,7 @@ _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was wer
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
-    """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
+    """Whether two numbers are equal at every sample point, or one correctly rounds the other's endless decimal."""
     same, count = True, max(len(a.data), len(g.data))
     for i, (x, y) in enumerate(zip((a.data * 4)[:count], (g.data * 4)[:count], strict=True)):
         x = x / scale
@@ -32,7 +32,7 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
 
 
 def _as_symbol(value: _Value) -> _Value:
-    """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
+    """2/3 a or 4 m^2 read again with the letter as a symbol instead of a unit."""
     side = value.src.rpartition("=")[2]  # of f(x) = 4 m^2
     product = _as_number(re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", side))
     return product._replace(src=value.src) if product.kind == "num" and not product.unit else value
@@ -51,7 +51,7 @@ def _same_number(a: _Value, g: _Value) -> bool:
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
-    """Compare; what only sympy can tell goes to `todo` as groups (answers, golds) to be matched."""
+    """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
     if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
@@ -87,7 +87,7 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
 
 
 def _span(value: _Value) -> _Value:
-    """A range such as 10-20 kg, a date or a score as a tuple of numbers with the unit; another value as it is."""
+    """A range such as 10-20 kg, a date or a score as a sequence of numbers with units; other values unchanged."""
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
@@ -97,13 +97,13 @@ def _span(value: _Value) -> _Value:
 
 
 def _proportional(p: list, q: list) -> bool:
-    """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
+    """Whether two equations, given as left − right at the sample points, differ only by a factor."""
     ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
     return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
 
 
 def _same_items(a: tuple, g: tuple, todo: list) -> bool:
-    """Brackets and order count for tuples and intervals, not for sets, unions and bare lists."""
+    """Whether two sequences are equal; brackets and order matter for tuples and intervals, not for sets and lists."""
     (open_a, close_a, left), (open_g, close_g, right) = a, g
     if open_a == open_g == "{":
         left, right = (
@@ -112,7 +112,7 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
     if open_a + close_a == "[]" and not open_g:
-        open_a = close_a = ""  # as Python writes a list
+        open_a = close_a = ""  # a Python list
     if {open_a, open_g} & {"(", "["}:
         pairs = {open_a + close_a, open_g + close_g}
         vectors = pairs <= {"()", "[]", ""} and (len(right) != 2 or right[0].kind == "seq")  # no intervals
@@ -141,7 +141,7 @@ def _is_prose(value: _Value) -> bool:
 
 
 def _agree(answer: str, gold: str) -> bool:
-    """Whether the texts behind one letter may be one option: not two values, nor texts without a common word or number.
+    """Whether the texts after the same letter may mean one option: no two values, nor texts without a common word.
 
     >>> _agree("It increases", "increases"), _agree("World War 2", "World War 1"), _agree("Babbage", "Darwin")
     (True, False, False)

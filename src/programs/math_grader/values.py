@@ -1,4 +1,4 @@
-"""Reading answers: expressions at sample points, and the structures around them."""
+"""Read answers: expressions, evaluated at sample points, and the structures around them."""
 
 import cmath
 import functools
@@ -31,24 +31,24 @@ from programs.math_grader.vocabulary import (
     _split,
 )
 
-_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # of a part of an answer
+_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # labels a part of an answer
 
 
 class _Refused(Exception):
-    """The reader leaves this text to the worker, or (True) calls it too big for anyone."""
+    """The reader cannot read a text; the argument True says that it is too big for the worker too."""
 
 
 class _Value(NamedTuple):
     """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | either | text | raw | …
 
-    either: two readings of one text; huge: too large to read; bad: no answer.
+    either: two readings of one text; raw: for the worker; huge: too large to read; bad: no answer.
     """
 
     kind: str
     data: Any = None
     src: str = ""
     unit: str = ""
-    ulp: Fraction = Fraction(0)  # last place of a decimal of 4 or more significant digits
+    ulp: Fraction = Fraction(0)  # value of a decimal's last place, if it has at least 4 significant digits
 
 
 class _Reader:
@@ -149,7 +149,7 @@ class _Reader:
         return -place if self.sample == 3 else place
 
     def call(self, name: str):
-        """Read a function: its power or base, then an argument in brackets or up to the next sum or function."""
+        """Read a function: its power or base, then an argument in brackets, or up to the next sum or function."""
         power = base = None
         while self.tokens[self.at] in ("^", "_"):
             mark = self.next()
@@ -157,7 +157,7 @@ class _Reader:
         tight = self.tokens[self.at] in ("(", "{")
         value = self.read(9 if tight else 3)
         while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] in ("π", "degree")):
-            tight = self.tokens[self.at] == "degree"  # which ends an angle
+            tight = self.tokens[self.at] == "degree"  # ends the argument
             value *= self.read(3)
         if power == -1 and f"arc{name}" in _CALLS and base is None:
             name, power = f"arc{name}", None  # tan^{-1} is the inverse function
@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _items(parts: list[str], down) -> list[_Value]:
-    """Read the items of a set or a list; 1 ± 2 is two of them."""
+    """Read the items of a set or list; 1 ± 2 counts as two."""
     items = []
     for part in parts:
         if part.strip():
@@ -178,7 +178,7 @@ def _items(parts: list[str], down) -> list[_Value]:
 
 
 def _without(points: list[_Value]) -> _Value:
-    """All real numbers but these, as a union of intervals; text where they are no numbers."""
+    """All real numbers except these points, as a union of intervals; a text if they are not all real numbers."""
     if not points or any(v.kind != "num" or len(v.data) > 1 or isinstance(v.data[0], complex) for v in points):
         return _Value("text", "∖" + "".join(v.src for v in points))
     places = {v.data[0]: v for v in points}
@@ -260,7 +260,7 @@ def _read(text: str, depth: int = 0) -> _Value:
 
 
 def _rounded(text: str, sides: list[str], down) -> _Value:
-    """√2 ≈ 1.41: either side is the value, where the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
+    """√2 ≈ 1.41 is either side, if the last one rounds the first one; x ≈ 3.5 is x = 3.5."""
     exact, last = down(sides[0]), down(sides[-1])
     value = exact.data[1] if exact.kind == "eq" else exact
     digits = re.fullmatch(r"[-+]?\d*\.?(\d*)", sides[-1].replace(" ", ""))
@@ -387,7 +387,7 @@ def _value(text: str) -> _Value:
 
 
 def _with_labels(clean: str) -> str:
-    """Labelled parts with labels in brackets and commas between: `a) 12 b. 5` is `(a) 12, (b) 5`; else the text."""
+    """Write labelled parts alike: `a) 12 b. 5` becomes `(a) 12, (b) 5`; other texts stay."""
     start, *labelled = _LABEL.split(clean)
     labels, parts = labelled[::2], [re.sub(r"[,;\s]+(?:and)?\s*$", "", part) for part in labelled[1::2]]
     plain = all(re.search(r"\w", part) and not re.search(r"[-+*/^=]$", part) for part in parts)
@@ -397,7 +397,7 @@ def _with_labels(clean: str) -> str:
 
 
 def _choice(clean: str) -> tuple[str, str] | None:
-    """The letter of `C`, `(C)`, `C) 12 apples`, and its text or itself; None for (x + 1)^2 and (a)(b): expressions."""
+    """(Letter, text or the letter again) of `C`, `(C)` or `C) 12 apples`; None for expressions: (x + 1)^2, (a)(b)."""
     m = _CHOICE.fullmatch(clean)
     if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
         return None

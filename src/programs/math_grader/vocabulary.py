@@ -1,4 +1,4 @@
-"""Patterns, names and units; texts brought into one form."""
+"""Patterns, names and units; bringing texts into one notation."""
 
 import cmath
 import functools
@@ -13,7 +13,7 @@ _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
 _UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
-# a unit in brackets, and a remark after one: 9 (apples), 12 [cm], 9 apples (total)
+# a unit in brackets, 9 (apples) and 12 [cm]; a remark after a unit, 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
 )
@@ -26,7 +26,7 @@ _CLEAN = [
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # what closes a formula is none, with a point after it either
+        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -140,7 +140,7 @@ _UNITS = {
     ).split("|")
     for alias in names.split()
 }
-_OF_ONE_KIND = (  # so that 2 hours and 30 minutes are one quantity
+_OF_ONE_KIND = (  # units that form one quantity, as in 2 hours 30 minutes
     "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
 ).split("|")
 _FOLD = (
@@ -163,7 +163,7 @@ _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|
 
 
 def _compound(text: str) -> str:
-    """2 hours 30 minutes as a list; the products 2 ln 3x and 2 m 3 s as they are."""
+    """Write 2 hours 30 minutes as a list; products such as 2 ln 3x and 2 m 3 s stay."""
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
     known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
     return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
@@ -174,7 +174,7 @@ def _repeating(whole, start, cycle) -> str:
 
 
 def _unit(m: re.Match) -> str:
-    """A unit without its brackets; x and ab in brackets are factors, "or so" and "mod" no units."""
+    """A unit without its brackets; factors such as (x) and (ab), and words such as "mod", keep theirs."""
     words = {*re.findall(r"\w+", m[1].lower())}
     if words & _NO_UNIT:
         return "" if words & {"third", "quarters", "halves", "points"} else m[0]
@@ -183,7 +183,7 @@ def _unit(m: re.Match) -> str:
 
 
 def _remark(m: re.Match) -> str:
-    """A unit without the remark after it; one that takes it back stays."""
+    """A unit without the remark after it, unless the remark changes the meaning, such as "(not 3)"."""
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
@@ -224,7 +224,7 @@ def _is_enclosed(text: str) -> bool:
 
 
 def _cheap(src: str) -> bool:
-    """Whether sympy may see this: known macros only, small numbers, no tower of powers."""
+    """Whether sympy can take a text in time: known macros only, small numbers, no tower of powers."""
     # no min, max or gcd: they would pay for a list of guesses
     known = rf"\\(?:{_NAMES}|frac|binom|to|int|sum|prod|lim|[lr](?:floor|ceil))|{_GREEK}"
     return (

@@ -1,4 +1,4 @@
-"""The worker that asks math-verify, within its time."""
+"""The worker process that asks math-verify, with time limits."""
 
 import contextlib
 import contextvars
@@ -16,16 +16,16 @@ import warnings
 
 from programs.math_grader.vocabulary import _LATEX, _NAMES
 
-_LIMIT_S = 0.25  # a comparison in the worker
-_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
-_ITEM_S = 0.95  # all comparisons of an item
-_START_S = 60.0  # the longest wait for a worker that is starting
-_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds that an item may still compare]
+_LIMIT_S = 0.25  # for a comparison in the worker
+_LOST_S = 0.6  # after which a silent worker is replaced
+_ITEM_S = 0.95  # for all comparisons of an item
+_START_S = 60.0  # for a worker to start
+_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds left for an item's comparisons]
 
 
 @contextlib.contextmanager
 def one_item():
-    """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
+    """Limit all comparisons inside to `_ITEM_S` seconds together; when nested, the outer limit holds."""
     token = _LEFT.set(_LEFT.get() or [_ITEM_S])
     try:
         yield
@@ -38,22 +38,21 @@ class MathWorker:
 
     def __init__(self):
         self.reset()
-        if hasattr(os, "register_at_fork"):  # a lock that a thread holds at the fork would stay locked in the child
+        if hasattr(os, "register_at_fork"):  # else a lock held by a thread at the fork stays locked in the child
             os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        """Forget the process, which belongs to another one after a fork."""
+        """Forget the worker, which after a fork belongs to the parent."""
         self.lock, self.process, self.absent, self.patience_s = threading.Lock(), None, False, _START_S
 
     def ensure(self) -> None:
-        """Start the process beside the caller, where none runs."""
+        """Start the worker unless one runs; does not wait for it."""
         if self.process is None and not self.absent:
             with self.lock:
                 if self.process is None:
                     self.start()
 
     def start(self) -> None:
-        """Start the process."""
         self.ready, self.absent = False, os.name != "posix" or not importlib.util.find_spec("math_verify")
         if not self.absent:
             self.process = subprocess.Popen(
@@ -66,7 +65,7 @@ class MathWorker:
             )
 
     def ask(self, groups: list) -> bool | None:
-        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
+        """Whether each group's answers match its golds; None if a gold cannot be parsed, False if time runs out."""
         left = _LEFT.get() or [_ITEM_S]
         self.ensure()
         with self.lock:
@@ -89,12 +88,12 @@ class MathWorker:
                 left[0] -= time.monotonic() - started
 
     def exchange(self, groups: list) -> bool | None:
-        """Ask the process, which is ready; one that keeps silent is replaced."""
+        """Ask the worker, which is ready; a silent one is replaced."""
         try:
             with contextlib.suppress(OSError, ValueError):
                 self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                return json.loads(self.answer(_LOST_S))  # the worker keeps the limit; this is for one that is lost
-        except BaseException:  # an interrupt: the answer still to come is not the next question's
+                return json.loads(self.answer(_LOST_S))  # the worker keeps _LIMIT_S itself unless it is lost
+        except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
         self.stop()
@@ -102,13 +101,13 @@ class MathWorker:
         return False
 
     def answer(self, seconds: float) -> bytes:
-        """The next line of the process, or nothing after a time."""
+        """The worker's next line, or b"" after `seconds`."""
         with selectors.DefaultSelector() as waiting:
             waiting.register(self.process.stdout, selectors.EVENT_READ)
             return self.process.stdout.readline() if waiting.select(seconds) else b""
 
     def stop(self) -> None:
-        """Kill the process and what it forked."""
+        """Kill the worker and its children."""
         if self.process:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, 9)
@@ -122,17 +121,17 @@ _WORKER = MathWorker()
 
 
 def start_worker(patience_s: float = _START_S) -> None:
-    """Start the worker beside the caller, if it does not run.
+    """Start the worker unless it runs; does not wait for it.
 
     Args:
-        patience_s: seconds for which the first item that needs it may wait for its start.
+        patience_s: seconds that the first item that needs the worker may wait for it.
     """
     _WORKER.patience_s = patience_s
     _WORKER.ensure()
 
 
 def _judge(groups) -> bool | None:
-    """Match answers with golds by math-verify; runs in the worker only."""
+    """`ask`, by math-verify; runs in the worker only."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     def read(text):
@@ -144,14 +143,14 @@ def _judge(groups) -> bool | None:
         if not all(golds):
             return None
         for gold in golds:
-            found = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
-            if not found:
+            equal = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
+            if not equal:
                 return False
-            del answers[found[0]]
+            del answers[equal[0]]
     return True
 
 
-# what parser and sympy do for the first time costs up to a second; a comparison then takes milliseconds
+# first uses of the parser and sympy cost up to a second; later comparisons take milliseconds
 _WARM = [
     (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
     (r"\int_0^1 x dx", r"\frac12"),
@@ -167,7 +166,7 @@ _WARM = [
 
 
 def _math_worker() -> None:
-    """Serve `ask` on stdin and stdout, by a child that is replaced when a comparison takes too long."""
+    """Serve `ask` on stdin and stdout by a forked child, which is replaced if a comparison takes too long."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -178,7 +177,7 @@ def _math_worker() -> None:
         _judge([[[a], [b]]])
     print("ready", file=out, flush=True)
     while True:
-        child = os.fork()  # as warm as this process, and at once in place of one that took too long
+        child = os.fork()  # warmed up already, so that replacing it takes no time
         if not child:
             _serve(out)
             os._exit(0)
@@ -188,7 +187,7 @@ def _math_worker() -> None:
 
 
 def _serve(out) -> None:
-    """Answer comparisons; the kernel ends this process when one takes too long."""
+    """Answer comparisons; a timer's signal ends this process if one takes too long."""
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
         reply = False

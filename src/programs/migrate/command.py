@@ -19,7 +19,7 @@ from programs.migrate.verl_run import VerlMigration, checked, other_mains
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
-INSTALL = re.compile(  # a command, over its continued lines, or the dependencies of a script
+INSTALL = re.compile(  # an install command with its continuation lines, or a script's PEP 723 block
     r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
 )
 ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
@@ -27,7 +27,7 @@ PIN = re.compile(
     r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
     rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
 )
-ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
+ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
 
 
@@ -52,21 +52,21 @@ def split_version(text: str | None) -> tuple[str, str]:
 
 
 def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
-    """The new text and what is said of it; a file that changes gets the line that says so.
+    """The migrated text and its report; an edited file also gets a comment that names both versions.
 
-    `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
+    `version`: (version, how it was found); `new_text`: function that applies edits to `text`, the old text.
     """
     report.drop_inner()
     if report.edits:
-        behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
+        start = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"
-        report.edits.insert(0, Edit(behind, behind, line))
+        report.edits.insert(0, Edit(start, start, line))
     result = {"package": package, "version": version[0], "found": version[1], "report": report}
     return result | {"rows": report.rows(place), "text": new_text(report.edits)}
 
 
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """A script or notebook that uses TRL."""
+    """Migrate a script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
@@ -83,7 +83,7 @@ def migrate_python(file: str, text: str, version: str) -> dict:
 
 
 def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
-    """Raise the versions of packages where a file installs them; say which others of their stack it pins."""
+    """Raise the pins of `newer` packages in install commands; note which others of their stack are pinned."""
     others = []
     for match in [pin for block in INSTALL.finditer(text) for pin in PIN.finditer(text, *block.span())]:
         if match["name"] not in newer:
@@ -97,7 +97,7 @@ def edit_pins(text: str, newer: dict[str, str], report: Report) -> None:
 
 
 def compiled(name: str, text: str) -> None:
-    """Compile the new text, as parsing alone accepts an argument that is given twice; UserError if it is no Python."""
+    """Raise UserError unless the new text compiles; parsing alone would accept an argument given twice."""
     try:
         compile(PythonSource(name, text).runnable, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
     except (SyntaxError, ValueError) as error:
@@ -106,7 +106,7 @@ def compiled(name: str, text: str) -> None:
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
-    """A verl job."""
+    """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML")
@@ -135,7 +135,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """A YAML file with the settings of a TRL config."""
+    """Migrate a YAML file with the settings of a TRL config."""
     job = YamlJob(file, text)
     config = config or config_of(job)
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
@@ -185,7 +185,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
-    """Run one step; says what TRL read beside what the new script says."""
+    """Run one step of the new script; put what TRL read beside each setting that the script gives."""
     need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; try verl_train.py --check")
     script = PythonSource(path.name, result["text"]).runnable
     answer = trial(script, path.parent, args.model, args.data)
@@ -195,7 +195,7 @@ def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
 
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
-    """What becomes of a file, by its form."""
+    """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
     package, version = split_version(args.version)
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")

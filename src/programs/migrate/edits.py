@@ -1,4 +1,4 @@
-"""Edits at places of a text, each with its line of the table."""
+"""Edits of a text by offset, and the table row that explains each."""
 
 import json
 import re
@@ -9,17 +9,17 @@ from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.tables import numbers
 
-BY_HAND = file_text("by_hand.json")  # what no signature shows, by rule; some hold for versions from first to before
+BY_HAND = file_text("by_hand.json")  # {rule: a change that no signature shows}, from version `first` to below `before`
 RULES = json.loads(BY_HAND)
-UNSURE = " (set in a branch)"  # stands behind the name of such a setting where its source is asked for
+UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
 @dataclass(frozen=True)
 class Change:
-    """One line of the table: what becomes of a setting, its name today and its text there."""
+    """One row of the table: the name and value of a setting today, and why they changed."""
 
     name: str
-    text: str | None  # None where the setting goes; "" where the name is all, as of a class
+    text: str | None  # source of the value; None removes the setting; "": a name without a value, such as a class
     since: str  # the version that changed it
     why: str
     otherwise: str = "TypeError"  # what today's package would do without the change
@@ -27,12 +27,12 @@ class Change:
 
     @property
     def setting(self) -> str:
-        """What the new file says."""
+        """NAME=VALUE or NAME, as the new file has it; "" for a removed setting."""
         return "" if self.text is None else f"{self.name}={self.text}" if self.text else self.name
 
 
 def by_hand(name: str, text: str, rule: str) -> Change:
-    """A line of the table by a rule of by_hand.json."""
+    """A change whose version and reasons come from a rule of by_hand.json."""
     return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
 
 
@@ -41,13 +41,13 @@ def reason(rule: str) -> str:
 
 
 def chosen(text: str) -> str:
-    """`A if True else B` as A."""
+    """Reduce `A if True else B` to A, and `A if False else B` to B; other text stays."""
     match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)
     return match[1 if match[2] == "True" else 3] if match else text
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
-    """The rules with a setting or a note that hold for a version of a package."""
+    """The rules that apply to a version of a package; rules without `before` are used by name only."""
     rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
     at = numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
@@ -55,15 +55,15 @@ def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
 
 @dataclass(frozen=True)
 class Edit:
-    """`text` in the place of [start, end) of a file; an insertion where both are the same."""
+    """Replace [start, end) of a file by `text`; start == end inserts it."""
 
     start: int
     end: int
     text: str
-    change: Change | None = None  # None belongs to the edit before it
+    change: Change | None = None  # None: the edit has no row in the table
 
     def is_inside(self, start: int, end: int) -> bool:
-        """Whether it is a part of a text; what stands at either end of it is none."""
+        """Whether the edit lies within [start, end); an insertion at either end does not, nor does the whole span."""
         return start <= self.start < end and start < self.end <= end and (self.start, self.end) != (start, end)
 
 
@@ -74,15 +74,15 @@ class Report:
     edits: list[Edit] = field(default_factory=list)
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
-    conditions: list[str] = field(default_factory=list)  # of the notes: where the run is the same
+    conditions: list[str] = field(default_factory=list)  # the run is the same only if these hold
 
     def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
         edit = Edit(start, end, text, change)
-        if start == end or edit not in self.edits:  # two configs may share a dictionary
+        if start == end or edit not in self.edits:  # two configs that share a dictionary edit it twice
             self.edits.append(edit)
 
     def drop_inner(self) -> None:
-        """Leave out edits inside a text that goes."""
+        """Drop edits inside text that another edit deletes."""
         cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}
         self.edits = [e for e in self.edits if not any(e.is_inside(*cut) for cut in cuts)]
 
@@ -101,17 +101,17 @@ class Report:
             self.conditions.append(entry["same_if"])
 
     def rows(self, place) -> list[dict]:
-        """The table, in the order of the file; `place` gives the line of an offset."""
+        """The rows of the table in file order; `place(offset)` names the line."""
         ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
         names = ("setting", "since", "why", "otherwise", "source")
         return [{"line": place(e.start)} | {name: getattr(e.change, name) for name in names} for e in ordered]
 
 
 def edited(text: str, edits: list[Edit]) -> str:
-    """The text with the edits; those at one place follow one another, and only cuts may overlap.
+    """Apply edits to a text; insertions at one offset keep their order.
 
     Raises:
-        UserError: a text would stand in the place of another one's part.
+        UserError: two edits overlap, and one of them is not a deletion.
     """
     parts, at, before = [], 0, ""
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
@@ -124,7 +124,7 @@ def edited(text: str, edits: list[Edit]) -> str:
 
 
 def edited_source(source: PythonSource, edits: list[Edit]) -> str:
-    """A script or notebook with the edits; outputs and metadata of a notebook stay."""
+    """Apply edits to a script or notebook; a notebook keeps its outputs and metadata."""
     if not source.notebook:
         return edited(source.text, edits)
     for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
@@ -137,22 +137,22 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 
 
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
-    """Rename, replace or cut the arguments that a plan names, wherever they stand."""
+    """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
     for argument in [argument for argument in given if argument.name in plan]:
-        change, name, own = plan[argument.name], argument.name, source.code(argument.value)
+        change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
             text = "pass" * argument.is_statement
-        elif change.text in (last[name], name + UNSURE):  # the name alone, as another edit may be inside the value
+        elif change.text in (last[name], name + UNSURE):  # only the name: another edit may be inside the value
             start = source.text.rindex(name, argument.start, source.start(argument.value))
-            place, text, change = (start, start + len(name)), change.name, replace(change, text=own)
+            place, text, change = (start, start + len(name)), change.name, replace(change, text=value)
         report.edit(*place, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
-    """What to cut with an argument: its comma, and its line where it stands alone on it."""
+    """The span to delete for an argument: with its comma, and with its line if it is alone there."""
     start, end = argument.start, argument.end
     after = re.compile(r"\s*,").match(text, end)
     if not after:  # the last one: the comma before it goes
@@ -166,7 +166,7 @@ def removal(text: str, argument: Argument) -> tuple[int, int]:
 
 
 def add_arguments(source: PythonSource, call, added: list[Change], removed: set[int], report: Report) -> None:
-    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
+    """Insert arguments before the first keyword argument that stays, one per line if the call is laid out so."""
     start, end = source.span(call)
     kept = [k for k in call.keywords if source.start(k) not in removed]
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
@@ -185,7 +185,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
-    """Edit the arguments that a call has, and add the others of a plan."""
+    """Edit the arguments that a call gives, and add the plan's others."""
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}

@@ -1,4 +1,4 @@
-"""Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with their places."""
+"""Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with their offsets."""
 
 import re
 import textwrap
@@ -18,13 +18,13 @@ WORD = re.compile(
 )
 OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 COMMAND = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\d?>&?\d|[^\n\\|;&>'"])*""", re.S)
-STRING = re.compile(  # or what hides quotes: an escape, a comment, a text that a command reads
+STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an escape, a comment, a here-document
     r"""\\.|(?<!\S)\#[^\n]*|(?<!<)<<-?[ ]*['"]?(\w+)['"]?[^\n]*\n(?s:.*?)\n[ \t]*\1\b|'[^']*'|"(?:\\(?s:.)|[^"\\])*\""""
 )
-OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # no Python inside a job
+OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
-IN_BRANCH = "$(set in a branch)"  # the value of such a word, where a rule needs it
+IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -37,7 +37,7 @@ class Word:
     start: int
     end: int
     sign: str = ""
-    in_branch: bool = False  # of the shell; it may not run
+    in_branch: bool = False  # inside a branch of the shell, which may not run
 
     @property
     def plain(self) -> str:
@@ -46,12 +46,12 @@ class Word:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing of the value is known at run time only."""
+        """Whether the value contains no shell variable or command."""
         return "$" not in (self.value or "") and "`" not in (self.value or "")
 
 
 class JobFile:
-    """A text with settings at places."""
+    """A text with settings at known offsets."""
 
     text: str
 
@@ -62,11 +62,11 @@ class JobFile:
         return edited(self.text, edits)
 
     def commands(self) -> list["JobFile"]:
-        """The job of each run that the file starts."""
+        """One job for each run that the file starts."""
         return [self]
 
     def apply(self, edits: list[tuple[Word, Change]], added: list[Change], report: Report) -> None:
-        """Rename, replace or cut settings where they stand, and add others."""
+        """Rename, replace or remove settings, and add others."""
         for word, change in edits:
             edit = self.remove if change.text is None else self.replace
             edit(word, change, report)
@@ -81,20 +81,20 @@ class ShellJob(JobFile):
         marks = [(match[0][0], match.start() + 1, match.end() - 1) for match in STRING.finditer(text)]
         self.strings = [(start, end) for mark, start, end in marks if mark in "'\""]
         self.comments = [(start, end) for mark, start, end in marks if mark == "#"]
-        self.words = [*self.found(WORD, 0, len(text))]
+        self.words = [*self.find_words(WORD, 0, len(text))]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
         self.spans = [(start, self.command_end(end)) for _, start, end in self.mains]
-        for start, end in self.spans:  # settings of other sections: words up to the end of the command
-            found = [(word, word.key.split(".")[0]) for word in self.found(OTHER, start, end)]
-            self.words += [word for word, section in found if section not in (*SECTIONS, "hydra")]
+        for start, end in self.spans:  # within a command, words of other sections are settings too
+            words = self.find_words(OTHER, start, end)
+            self.words += [word for word in words if word.key.split(".")[0] not in (*SECTIONS, "hydra")]
 
     def command_end(self, start: int) -> int:
-        """The end of a command: that of the quotes around it, or where the shell ends it."""
+        """The offset where a command ends: the closing quote around it, or the shell's separator."""
         return COMMAND.match(self.text, start, (self.around(start) or (0, len(self.text)))[1]).end()
 
     def commands(self) -> list["ShellJob"]:
-        """One job for each main module: its own words, and those of variables that no other command alone names."""
+        """One job for each main module, with the words of its command and variables, and words that no command uses."""
         jobs = []
         for main, span in zip(self.mains, self.spans, strict=True):
             job = copy(self)
@@ -110,13 +110,13 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may pass over a place: inside an if or a case, after && or ||."""
+        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
         return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
 
-    def found(self, pattern: re.Pattern, start: int, end: int):
-        """Words in their order; each ends before the quotes around it."""
+    def find_words(self, pattern: re.Pattern, start: int, end: int):
+        """Yield the words between two offsets that match, in order, except those in comments."""
         while match := pattern.search(self.text, start, end):
             word = self.word(match)
             start = max(word.end, match.start() + 1)
@@ -126,14 +126,14 @@ class ShellJob(JobFile):
     def word(self, match: re.Match) -> Word:
         value, start, end = match["value"], match.start(), match.end()
         around = self.around(start)
-        if around and value is not None:  # inside quotes: up to their end, or to the next blank before another setting
+        if around and value is not None:  # in quotes it ends with them, or where another setting follows
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
         return Word(match["key"], value, start, end, match["sign"] or "")
 
     def around(self, place: int) -> tuple[int, int] | None:
-        """The quoted text around a position."""
+        """The span of the quoted text around an offset, or None."""
         return next((span for span in self.strings if span[0] <= place < span[1]), None)
 
     def in_comment(self, place: int) -> bool:
@@ -154,11 +154,11 @@ class ShellJob(JobFile):
             report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", change)
         elif rest[1] or not before:
             report.edit(line, rest.end(), "", change)
-        else:  # the last line of a command: the one before no longer goes on
+        else:  # the last line of a command: the line before loses its backslash
             report.edit(before.start(), end, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put words after the main module of each command, so that all that the job says wins over them."""
+        """Insert words right after each main module, so that the job's own words, which follow, win."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
@@ -185,15 +185,16 @@ class YamlJob(JobFile):
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
-        self.starts: dict[str, int] = {}  # of the key of a section
-        self.moved: list[Change] = []  # settings of another section, written by add
+        self.starts: dict[str, int] = {}  # {section: offset of its key}
+        self.moved: list[Change] = []  # settings that change their section; `add` writes them
         self.removed: set[str] = set()
         words = [*self.below(root, "")]
-        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names for other values
-        of_fork = [w for w in words if w.key.startswith("worker.")][:1]
-        self.mains = [("verl.trainer.main", w.start, w.end) for w in of_fork]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names that ${…} reads
+        fork_words = [w for w in words if w.key.startswith("worker.")][:1]
+        self.mains = [("verl.trainer.main", w.start, w.end) for w in fork_words]
 
     def below(self, node, prefix: str):
+        """Yield the words of a mapping; note its sections."""
         for key, value in node.value:
             name, start = f"{prefix}{key.value}", key.start_mark.index
             if name in ("defaults", "hydra"):  # Hydra's own
@@ -222,12 +223,12 @@ class YamlJob(JobFile):
             self.cut(word.start, word.end, change, report)
 
     def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
-        """Cut whole lines."""
+        """Delete the lines of a span."""
         after = self.text.find("\n", end)
         report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 
     def add(self, settings: list[Change], report: Report) -> None:
-        """Put settings at the end of the deepest section that is there."""
+        """Delete sections that are now empty; put each setting at the end of the deepest section that exists."""
         import yaml
 
         for name, start in self.starts.items():
@@ -247,7 +248,7 @@ class YamlJob(JobFile):
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
             line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
-            place = len(self.text) if line_end < 0 else line_end + 1  # behind a last line that is cut
+            place = len(self.text) if line_end < 0 else line_end + 1  # on a new line, as the last one may be deleted
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
             text = f"\n{text[:-1]}" if line_end < 0 else text
             if section.flow_style:

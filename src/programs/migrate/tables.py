@@ -9,10 +9,10 @@ from parts.foundation.messages import UserError
 
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
-# By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
+# Written by hand: settings and defaults that do not affect a run, and replacements for names that are gone.
 NAMES_TEXT = file_text("names.json")
 NAMES = json.loads(NAMES_TEXT)
-BASE = "TrainingArguments"  # of transformers
+BASE = "TrainingArguments"  # transformers' class, from which TRL's configs derive
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -22,12 +22,12 @@ def changes(package: str) -> dict:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version up to its minor number, for comparison."""
+    """(Major, minor) of a version, for comparison."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 def known_version(package: str, text: str) -> str:
-    """The minor version of the table for `0.14`, `0.14.2` or `v0.14`; UserError for one that it does not have."""
+    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`; UserError if the table does not have it."""
     versions = changes(package)["versions"]
     wanted = ".".join(text.removeprefix("v").split(".")[:2])
     if wanted in versions:
@@ -41,9 +41,9 @@ def newest(package: str) -> str:
 
 
 def entry_at(entries: list[dict], version: str) -> dict:
-    """The entry that holds in a version; empty before the first."""
-    held = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
-    return held[-1] if held else {}
+    """The table entry in force in a version; {} before the first."""
+    earlier = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
+    return earlier[-1] if earlier else {}
 
 
 def is_there(entries: list[dict], version: str) -> bool:
@@ -52,7 +52,7 @@ def is_there(entries: list[dict], version: str) -> bool:
 
 
 def transformers_of(version: str) -> str:
-    """The newest transformers that a version of TRL was published with; for the newest TRL, the newest of all."""
+    """The newest transformers at the time of a TRL release; 99.0, above all, for the newest TRL."""
     return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
 
 
@@ -63,30 +63,30 @@ def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
 
 
 def default_at(config: str, name: str, version: str):
-    """The default of a setting in a version of TRL, its own or that of transformers; ABSENT where it has none."""
-    own, base = entries_of(config, name)
-    if is_there(own, version):
-        return entry_at(own, version)["default"]
-    if base:
-        there = is_there(base, transformers_of(version))
-        return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    return trl_defaults("" if own else config).get(name, ABSENT)
+    """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, version):
+        return entry_at(in_config, version)["default"]
+    if in_base:
+        exists = is_there(in_base, transformers_of(version))
+        return entry_at(in_base, transformers_of(version))["default"] if exists else ABSENT
+    return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
-    """The entry that says since when a setting is gone; empty for one that is there, or was never known."""
-    own, base = entries_of(config, name)
-    if is_there(own, newest("trl")):
+    """The entry that removed a setting; {} if the setting still exists or never did."""
+    in_config, in_base = entries_of(config, name)
+    if is_there(in_config, newest("trl")):
         return {}
-    last = base[-1] if base else own[-1] if own and name not in trl_defaults("") else {}
+    last = in_base[-1] if in_base else in_config[-1] if in_config and name not in trl_defaults("") else {}
     return last if last.get("gone") else {}
 
 
 def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
-    own, base = entries_of(config, name)
-    later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
+    in_config, in_base = entries_of(config, name)
+    later = [e["since"] for e in in_config if numbers(e["since"]) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
-    later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
+    later += [f"transformers {e['since']}" for e in in_base if numbers(e["since"]) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
-    return later[0] if later else f"transformers {gone}" if base else gone
+    return later[0] if later else f"transformers {gone}" if in_base else gone

@@ -1,4 +1,4 @@
-"""Arguments of a trainer: models as transformers loads them today, rewards that take all that TRL passes."""
+"""What a trainer is given: models loaded as today's transformers wants it, rewards that take all TRL passes."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ import re
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
 from programs.migrate.tables import NAMES, gone_entry, numbers, transformers_of
-from programs.migrate.trl_run import scoring
+from programs.migrate.trl_run import reward_functions
 
 MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")
@@ -24,7 +24,7 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
-    """What becomes of old arguments of from_pretrained; two that become one are named."""
+    """Changes to old arguments of from_pretrained; refuses a second argument with the same new name."""
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
@@ -38,7 +38,7 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
     switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
     if any(name in QUANTISED for name in parts):
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
-    if switches:  # a BitsAndBytesConfig where all are False quantises, too
+    if switches:  # BitsAndBytesConfig would quantise even if all were False
         text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
         text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
         plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
@@ -46,16 +46,19 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
 
 
 def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
-    """The old dtype where a call gives none: float16 if it quantises, by an argument `node` or a new one, `text`."""
-    made = source.resolved(node)
-    if (isinstance(made, ast.Call) and source.name_of(made).endswith("Config")) or text.endswith(")"):
+    """Source of the dtype that old transformers chose: float16 for a quantised model, else float32.
+
+    `node`: the call's quantization_config; `text`: the one that migration adds, or "".
+    """
+    origin = source.resolved(node)
+    if (isinstance(origin, ast.Call) and source.name_of(origin).endswith("Config")) or text.endswith(")"):
         return '"float16"'
     condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
     return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
-    """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
+    """Edit calls of from_pretrained and dictionaries of its arguments; returns whether one uses BitsAndBytesConfig."""
     is_old, plans = numbers(transformers_of(version)) < (5, 0), []
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
@@ -70,15 +73,15 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
     named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
     named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
     for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
-        made = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a field
-        items, _ = source.items(made[0] if made else node.value)
+        factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
+        items, _ = source.items(factories[0] if factories else node.value)
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
 
 
 def mend_model_config(source: PythonSource, report: Report) -> None:
-    """Settings of TRL's ModelConfig that are gone, as arguments and where `model_args.name` reads them."""
+    """Rename or refuse settings that TRL's ModelConfig no longer has: its arguments, and reads of `model_args.name`."""
     given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
     reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
     given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
@@ -94,7 +97,7 @@ def mend_model_config(source: PythonSource, report: Report) -> None:
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
-    """Say that Unsloth replaces code of TRL, and what its calls are without it."""
+    """Refuse imports of Unsloth, which replaces code of TRL, and name the plain calls."""
     for module, _, statement in source.imports.values():
         if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
             why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
@@ -106,13 +109,12 @@ LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
 
 
 def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Put **kwargs after the parameters of each function that takes completions; `node`: the trainer's rewards.
+    """Add **kwargs to each reward function of the file; note imported rewards, which may lack it.
 
-    One that is imported is named.
+    `node`: the trainer's reward_funcs, or None.
     """
-    for given in [function.args for function in scoring(source) if not function.args.kwarg]:
-        parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
-        end = max(source.span(part)[1] for part in parts)
+    for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
+        end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
         if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
             report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):

@@ -1,4 +1,4 @@
-"""--check: one step of the new script, with two layers of its model and four rows, in a separate process."""
+"""--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from parts.foundation.user_scripts import run_as_main, script_end
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
 ROWS = 4
-# On the CPU, alone, one step: what the settings of the run are replaced by.
+# Settings that replace the run's: one step, in one process on the CPU, without saving or reporting.
 SMALL = (
     dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
     | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
@@ -26,7 +26,7 @@ LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 def cut_model(name: str, folder: str, notes: list[str]) -> str:
-    """Save two layers of a model, with new weights, and its tokenizer; the embedded model stands for one not here."""
+    """Save two layers of a model, with random weights, and its tokenizer; the embedded model replaces a missing one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -46,7 +46,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
 
 
 def replace_loading(folder: str, model: str, notes: list[str]) -> None:
-    """Every from_pretrained loads the cut."""
+    """Make every from_pretrained load a cut-down copy of its model."""
     import transformers
     from transformers.models.auto.modeling_auto import _BaseAutoModelClass
 
@@ -58,11 +58,11 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
             return cuts.get(name, name)
         name = model or name
         if name not in cuts:
-            cuts[name] = name  # its own parts load as they are
+            cuts[name] = name  # cut_model itself loads the original
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
         return cuts[name]
 
-    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each with a copy of its own
+    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each has its own from_pretrained
     owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
     owners += [transformers.PreTrainedModel, transformers.GenerationConfig]
     for owner in [owner for owner in owners if "from_pretrained" in vars(owner)]:
@@ -77,7 +77,7 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
 
 
 def replace_data(data: str) -> None:
-    """load_dataset gives the set's own rows, or those of --data."""
+    """Make load_dataset return the rows of --data, if given; a data set that fails to load is a UserError."""
     import datasets
 
     original = datasets.load_dataset
@@ -96,13 +96,13 @@ def replace_data(data: str) -> None:
 
 
 def replace_training(record: dict, folder: str) -> None:
-    """Configs are noted as the script makes them, and made again for one step of four rows, which ends the script."""
+    """Record each config as the script makes it, cut it to one step of four rows, and exit after that step."""
     import transformers
 
     arguments, trainer = transformers.TrainingArguments, transformers.Trainer
-    made, start, train = arguments.__post_init__, trainer.__init__, trainer.train
+    post_init, init, train = arguments.__post_init__, trainer.__init__, trainer.train
 
-    def small(self):
+    def shrink(self):
         kinds = str | int | float | bool | list | dict | None
         record.setdefault(type(self).__name__, {k: v for k, v in vars(self).items() if isinstance(v, kinds)})
         values = SMALL | {"output_dir": f"{folder}/run"}
@@ -113,25 +113,25 @@ def replace_training(record: dict, folder: str) -> None:
             values["optim"] = "adamw_torch"
         for name in [name for name in values if hasattr(self, name)]:
             setattr(self, name, values[name])
-        made(self)
+        post_init(self)
 
-    def first(self, *args, **kwargs):
+    def init_with_few_rows(self, *args, **kwargs):
         for name in ("train_dataset", "eval_dataset"):
             rows = kwargs.get(name)
             kwargs[name] = rows.select(range(min(ROWS, len(rows)))) if hasattr(rows, "select") else rows
-        start(self, *args, **kwargs)
+        init(self, *args, **kwargs)
 
-    def one(self, *_, **__):
+    def train_one_step(self, *_, **__):
         record["loss"], record["trainer"] = train(self).training_loss, type(self).__name__
         Path(folder, "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)
 
-    arguments.__post_init__, trainer.__init__, trainer.train = small, first, one
+    arguments.__post_init__, trainer.__init__, trainer.train = shrink, init_with_few_rows, train_one_step
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
-    """The process: run the script with a small model and few rows up to the end of its first step."""
+    """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import transformers
 
     record: dict = {"notes": []}
@@ -142,21 +142,21 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     return run_as_main(file)
 
 
-def trial(text: str, near: Path, model: str, data: str) -> dict:
-    """One step of a new script: its loss, and its settings as TRL read them.
+def trial(text: str, home: Path, model: str, data: str) -> dict:
+    """Run one step of the new script in the old one's folder; returns its loss and its settings as TRL read them.
 
     Raises:
-        UserError: it fails, ends without training, or takes too long.
+        UserError: the script fails, ends without training, or takes too long.
     """
-    say(f"note: --check runs the new script in {near}, for one step on the CPU and {TRIAL_SECONDS} s at most")
+    say(f"note: --check runs the new script in {home}, for one step on the CPU and {TRIAL_SECONDS} s at most")
     with tempfile.TemporaryDirectory() as folder:
         script, answer = Path(folder) / "migrated.py", Path(folder) / "trial.json"
         script.write_text(text, encoding="utf-8")
         data = str(Path(data).resolve()) if data else ""
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
-        modules = os.pathsep.join(filter(None, [str(near.resolve()), os.environ.get("PYTHONPATH")]))
-        end = script_end(command, near, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
+        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
         end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A TRL run as one version reads a script: its settings, and that version's defaults for the rest."""
+"""A TRL run as one version of TRL sees it: the script's settings, and that version's defaults for the rest."""
 
 import ast
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
-def scoring(source: PythonSource) -> list[ast.AST]:
-    """The functions of a file that take completions, as TRL calls rewards by keyword."""
+def reward_functions(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file with a parameter `completions`, which TRL passes to rewards by keyword."""
     functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
     return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
 
@@ -27,21 +27,21 @@ class TrlRun:
     config: str  # the class that the trainer takes
     version: str
     call: ast.Call | None
-    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings that old trainers took themselves
-    unseen_args: ast.expr | None = None  # what stands for a config that is made at run time
+    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
+    unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
 
     def __post_init__(self):
         source, call = self.source, self.call
         self.unseen: list[ast.expr] = []
-        self.unsure: set[str] = set()  # set in a branch, or changed otherwise
-        self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
-        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of the script's own config
+        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
+        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
         self.arguments = [*self.fields.values()]
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-        if (made := call or self.unseen_args) is not None:
-            self.arguments = self.arguments + source.changes(made)
-            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(made)}
+        if (config_node := call or self.unseen_args) is not None:
+            self.arguments = self.arguments + source.changes(config_node)
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
         self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
@@ -57,7 +57,7 @@ class TrlRun:
         return any(argument.name == name for argument in self.arguments)
 
     def value(self, name: str):
-        """A literal, the version's default, None without one, or UNKNOWN for an expression."""
+        """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
         try:
             if name in self.unsure:
                 return UNKNOWN
@@ -70,17 +70,17 @@ class TrlRun:
         return None if default is ABSENT else default
 
     def text(self, name: str) -> str:
-        """The source of an argument, or its default as Python; one that is set in a branch is marked as such."""
+        """The source of an argument, else of its default; NAME + UNSURE for an unsure value."""
         if name in self.unsure:
             return name + UNSURE
         return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
 
     def place(self, name: str) -> str:
-        """Where an argument is given last."""
+        """The place where an argument is last given; "" for a default."""
         return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
-        """Whether a setting is given or by default, and may be other than off."""
+        """Whether a setting, given or by default, may be other than off."""
         return self.value(name) not in (None, False, "no")
 
     def before(self, version: str) -> bool:

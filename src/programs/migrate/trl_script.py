@@ -15,11 +15,11 @@ from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
 
-MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
+MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """Calls of TRL's trainers, and of the script's own classes that are made of one."""
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
         for base in source.bases(definition):
@@ -28,18 +28,18 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        made = source.origin(call.func)  # a class by another name
-        found = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
-        calls += [(names[name], call) for name in map(source.name_of, found) if name in names][:1]
+        origin = source.origin(call.func)
+        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
+        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
-    """(The call that makes the trainer's args, what stands there)."""
+    """(The call that makes a trainer's config, if it is seen; the expression that the trainer gets)."""
     node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
-    made = source.origin(node)
-    is_config = isinstance(made, ast.Call) and source.name_of(made) in {*CONFIGS.values(), BASE}
-    return (made if is_config else None), node
+    origin = source.origin(node)
+    is_config = isinstance(origin, ast.Call) and source.name_of(origin) in {*CONFIGS.values(), BASE}
+    return (origin if is_config else None), node
 
 
 class TrlMigration:
@@ -47,10 +47,10 @@ class TrlMigration:
 
     def __init__(self, source: PythonSource, version: str):
         self.source, self.version, self.report = source, version, Report()
-        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
-        self.done: set[int] = set()  # calls of configs
-        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # configs that the script may read
-        self.carried: set[str] = set()  # names of trainers that are gone, with their settings, and of their configs
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
+        self.done: set[int] = set()  # ids of config calls that are edited
+        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # runs whose config the script may read
+        self.carried: set[str] = set()  # names of refused trainers and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -60,14 +60,14 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in [*CONFIGS.values(), BASE]:  # those that no trainer of this file takes, as a function returns them
+        for config in [*CONFIGS.values(), BASE]:  # configs that no trainer here takes, such as a function's result
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
         for run, settings in self.read:
-            self.reads(run, settings)
+            self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
@@ -81,6 +81,7 @@ class TrlMigration:
         self.report.refuse(place, text, why, nearest)
 
     def trainer(self, trainer: str, call: ast.Call) -> None:
+        """Migrate one call of a trainer, with its config, rewards and class."""
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
@@ -129,14 +130,14 @@ class TrlMigration:
             mend_rewards(source, rewards if run.before("0.18") else None, report)
 
     def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
-        """(What becomes of a trainer's own arguments, those that are the config's now, the values that won over it)."""
-        is_own = self.source.code(call.func) in self.source.definitions  # it may take more
+        """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
+        is_own = self.source.code(call.func) in self.source.definitions  # a subclass may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
         of_trainer, names = {}, {argument.name for argument in arguments}
         for argument in arguments:
             name, value, text = argument.name, argument.value, self.source.code(argument.value)
             entry = entry_at(table.get(name, []), newest("trl"))
-            if name == "tokenizer":  # gone from all trainers, with a warning before
+            if name == "tokenizer":  # deprecated, then removed from all trainers
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
                 if not is_own and name not in trl_today("trainers").get(trainer, [name]):
@@ -150,7 +151,7 @@ class TrlMigration:
                 is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
                 if text != "None" and not (is_read and self.source.is_object(value.value, made)):
                     of_trainer[new] = value
-                    if not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                    if not new.startswith(("max_prompt", "max_target")):  # a class that migration adds cuts prompts
                         moved[name] = Change(new, text, since, "an argument of the config now")
             elif new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
@@ -159,9 +160,9 @@ class TrlMigration:
         return plan, moved, of_trainer
 
     def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
-        """Leave arguments at their trainer that are not the same at the call of the config."""
+        """Refuse moved arguments whose value may differ at the config's call or at another trainer that shares it."""
         source, made = self.source, run.call
-        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # of another trainer
+        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # if trainers share it
         for name, change in moved.items():
             value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
             why = "an argument of the config now, which another trainer takes too"
@@ -175,7 +176,7 @@ class TrlMigration:
                 del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Edit the call of a config, and the assignments to its attributes, once."""
+        """Edit a config's call and the assignments to its attributes, once."""
         source, report = self.source, self.report
         if id(run.call) in self.done:
             return
@@ -199,16 +200,16 @@ class TrlMigration:
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
             self.add_import("trl", run.config)
 
-    def reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Settings that the script reads from a config: by a new name or their value where they are gone."""
-        source, report, made = self.source, self.report, run.call or run.unseen_args
+    def edit_reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Where the script reads a setting that is gone, put its new name or its value."""
+        source, report, config = self.source, self.report, run.call or run.unseen_args
         cuts = [edit for edit in report.edits if not edit.text]
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
         in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
         in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
-        for node in [x for x in loads if source.is_object(x.value, made) or x in in_callback]:
+        for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
             new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
             is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
@@ -247,20 +248,20 @@ class TrlMigration:
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
-        """Say that settings cannot be seen, and where to look; returns those of the old version that are not given."""
+        """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        seen = ", ".join(dict.fromkeys(map(self.place, calls)))
+        places = ", ".join(dict.fromkeys(map(self.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
         added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
-        then = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
+        defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
-        why += f"; {run.config}(…) is edited at {seen}" if seen else f"; {then}" * bool(added)
+        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
         return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
-        """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
+        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
         while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
@@ -275,7 +276,7 @@ class TrlMigration:
         report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
-        """What no edit brings back: places of arguments, methods that are replaced."""
+        """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
         source, report, place = self.source, self.report, self.place(call)
         first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
@@ -294,11 +295,11 @@ class TrlMigration:
             report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
-        """A formatting_func that took a batch and returned its texts, for one row."""
-        source, made = self.source, self.source.resolved(given)
+        """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
+        source, function = self.source, self.source.resolved(given)
         nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
         returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
-        returned += [made.body] if isinstance(made, ast.Lambda) else []
+        returned += [function.body] if isinstance(function, ast.Lambda) else []
         has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
         appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
@@ -309,13 +310,13 @@ class TrlMigration:
         return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
-        """A trainer that is gone: the command of this bundle with its settings."""
+        """Refuse a trainer that TRL dropped; suggest this bundle's command with its settings."""
         config = CONFIGS[trainer]
         calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
         run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
         for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
             values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
-            if not any(x is None or x is False or x is UNKNOWN for x in values):  # a default of that version, too
+            if not any(x is None or x is False or x is UNKNOWN for x in values):  # defaults of that version count too
                 flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
                 carried.update(names)
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
@@ -331,7 +332,7 @@ class TrlMigration:
         self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
-        """Where a name of a module of TRL is today; "" for nowhere."""
+        """The module of TRL that has a name today; "" if none has."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *self.carried, "*"}
@@ -346,7 +347,7 @@ class TrlMigration:
         return module if name in known and name not in NAMES["gone_names"] else ""
 
     def move_names(self) -> None:
-        """Imports from TRL, and names behind `trl.`, that moved or are gone."""
+        """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
         for module, name, node in source.imports.values():
             if module.startswith("transformers") and name in nowhere:
@@ -385,7 +386,7 @@ class TrlMigration:
 
 
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
-    """What a version makes of a script where it says nothing: {setting: value}, by what would be written out."""
+    """{setting: value} that a version uses where the script gives none, as migration would write it out."""
     settings, report = {}, Report()
     for trainer, call in trainer_calls(source):
         run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])

@@ -1,4 +1,4 @@
-"""The settings of a TRL run today: by the tables, by hand, and by classes that cut prompts."""
+"""The settings that make today's TRL do an old run: from tables, from rules by hand, and by added trainer classes."""
 
 import ast
 import re
@@ -8,13 +8,13 @@ from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text, with_values
 from programs.migrate.edits import UNSURE, Change, Report, by_hand, chosen, rules_of
 from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
-from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun, scoring
+from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun, reward_functions
 
-Plan = dict[str, Change]  # {argument: what becomes of it}
+Plan = dict[str, Change]  # {argument: its change}
 
 
 def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """The settings, notes and refusals of by_hand.json that hold for this config, version and script."""
+    """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
     for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
         wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
@@ -37,27 +37,28 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def applies(run: TrlRun, entry: dict) -> bool:
-    """Whether a rule may hold: one setting of `when` is on, `given` is given, `unless` is not, those of `is` have one
-    of the values there, or are known at run time only, and a reward has the `text`.
+    """Whether a rule may apply: a setting of `when` is on, `given` is given, `unless` is neither given nor imported,
+    settings of `is` have a listed value or an unknown one, and some reward's source matches `text`.
     """
-    unless, rewards = entry.get("unless", ""), scoring(run.source) if "text" in entry else ()
+    unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
-    is_given = unless in {*run.source.imports, *run.source.calls} or (run.has(unless) and run.value(unless) is not None)
+    is_out = unless in {*run.source.imports, *run.source.calls}
+    is_out = is_out or (run.has(unless) and run.value(unless) is not None)
     for name, wanted in entry.get("is", {}).items():
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
-    return bool(is_on and has_text) and not is_given and ("given" not in entry or run.has(entry["given"]))
+    return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
 
 
 def term(text: str) -> str:
-    """An expression as part of a larger one."""
+    """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
     return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def text_of_rule(run: TrlRun, form: str | None) -> str | None:
-    """A text of by_hand.json with the settings that it names; a number where all of them are written as such."""
+    """Fill a text of by_hand.json with the settings that it names; compute it if they are two numbers."""
     if form is None:
         return None
     text = form.format_map({name: term(run.text(name)) for name in re.findall(r"\{(\w+)\}", form)})
@@ -68,7 +69,7 @@ def text_of_rule(run: TrlRun, form: str | None) -> str | None:
 
 
 def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """The share of warmup steps."""
+    """Migrate warmup_ratio, today a warmup_steps below 1."""
     since, ratio, text = "transformers 5.0", run.value("warmup_ratio"), run.text("warmup_ratio")
     steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
     if not run.has("warmup_ratio"):
@@ -86,7 +87,7 @@ def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """DPO: the SFT term, and a loss by its new name."""
+    """Migrate DPO's rpo_alpha, today the weight of a loss `sft`, and the loss aot_pair."""
     kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
     if run.config != "DPOConfig" or not run.before("0.29"):
         return
@@ -111,20 +112,20 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """What no signature shows: plans that stand or fall as a whole."""
+    """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
     yield from by_rules(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
 
 
-CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
 def python(value) -> str:
-    """A default of a table as source."""
+    """Python source of a default in the tables."""
     if isinstance(value, dict) and set(value) == {"expr"}:
         return value["expr"]
     return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
@@ -138,8 +139,8 @@ def is_same(name: str, old, new) -> bool:
 
 
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
-    """What becomes of the arguments that the script gives and that are gone."""
-    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # whose prompts no class cuts
+    """Changes of given arguments that no longer exist."""
+    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone or (name in cut and name in run.fields):
@@ -164,7 +165,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
 
 
 def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Defaults that changed and that the script does not give, with their old values."""
+    """Old values of defaults that changed, for settings that the script does not give."""
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
@@ -177,31 +178,31 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
 
 
 def is_idle(run: TrlRun, name: str) -> bool:
-    """Whether a setting cannot act beside what the script gives."""
+    """Whether a setting has no effect in a run, for what the script gives or its config."""
     switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
     return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
-    """{argument: what becomes of it}, with those to add."""
+    """{argument: its change}, with arguments to add."""
     plan = given_changes(run, report) | default_changes(run)
-    seen = run.call is None and run.config in run.source.calls  # calls elsewhere, which get their own
+    is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
     for group in meanings(run, report):
         for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
             change = group.pop(name)
-            if not seen or name in {*run.nodes, *run.unsure}:
+            if not is_made_elsewhere or name in {*run.nodes, *run.unsure}:
                 report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
         of_branch = [c for name, c in group.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
         for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
             shown = ", ".join(c.setting.replace(UNSURE, "") for c in group.values() if c.text)
             why = f"set in a branch, or changed later: {of_branch[0].why}"
             report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
-        plan |= {} if of_branch else group  # what an edit says would hold in one branch alone
+        plan |= {} if of_branch else group  # an edit would be right in one branch only
     return plan
 
 
 def prompt_limit(run: TrlRun, call: ast.Call | None = None):
-    """(Tokens that the old version cut prompts to or None, their source before the call of the trainer)."""
+    """(Tokens that the old version cut prompts to, None or UNKNOWN; their source before the trainer's call)."""
     limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
     if run.config == "DPOConfig" and run.before("0.12"):
         limit, default = limit or 128, 128
@@ -215,9 +216,9 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
 
 
 def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
-    """(Name's end, class, its line of the table) for rows as the old version made them; None without a difference.
+    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
 
-    `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
+    `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
     """
     limit, shown = prompt_limit(run, call)
     is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
@@ -237,7 +238,7 @@ def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> 
 
 
 def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
-    """A class of old_trainers.py with its values, without its first line."""
+    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
     text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
     text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
     return ending, text, by_hand(ending, "", rule)

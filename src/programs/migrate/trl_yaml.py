@@ -14,12 +14,12 @@ from programs.migrate.trl_settings import old_trainer, planned
 
 
 def config_of(job: YamlJob) -> str:
-    """The config class that the keys of a file belong to; "" for none."""
+    """The config class that a key of the file gives away; "" if none does."""
     return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
-    """The settings of a file as a call of a config."""
+    """The run of a YAML file, with its settings as arguments of a config's call."""
     import yaml
 
     given = {key: value for key, value in (yaml.safe_load(job.text) or {}).items() if str(key).isidentifier()}
@@ -28,7 +28,7 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
-    """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    """Edit the settings of a file; refuse what only a class in a script restores."""
     report = Report()
     plan = planned(run, report)
     for key, change in [*plan.items()]:

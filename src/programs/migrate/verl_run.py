@@ -1,4 +1,4 @@
-"""A verl job of an old version as a job of the newest: keys, values, and defaults that changed silently."""
+"""Migrate a verl job to the newest version: keys, values, and defaults that changed silently."""
 
 import importlib.metadata
 import re
@@ -13,20 +13,21 @@ from programs.migrate.job_files import IN_BRANCH, SECTIONS, ShellJob, Word, Yaml
 from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
-FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
+FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # take any name
 MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
-# Settings that only place the old reward model, or gradients, on the machine.
+# Settings that only say how the machine holds the old reward model, or gradients.
 OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
     r"|model\.(fsdp_config\.[\w.]+|use_\w+))|.*\.grad_offload"
 )
-NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
+NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a shell variable for one
 UNSET = ("False", "false", "null", "None", "0", "-1")
+# (Key, value) that verl never read.
 UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.reward_fn_key", "data_source")}
 OWN_CONFIG = re.compile(
     r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
 )
-TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # an advice that is one key, not a sentence
+TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # advice that is a key, not a sentence
 
 
 class VerlMigration:
@@ -61,15 +62,15 @@ class VerlMigration:
                 edits.append((word, changes.pop(word.key)))
                 added |= changes
         done = {word.key for word, _ in edits}
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.read(w)]:
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.reads(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
-        if own := [*OWN_CONFIG.finditer(job.text)]:  # a file of settings, or a folder, that is not verl's
+        if matches := [*OWN_CONFIG.finditer(job.text)]:  # a configuration file or folder that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
             nearest = f"migrate.py on that file too, with --from verl=={self.version}"
-            report.refuse(job.place(own[0].start()), " ".join(match[0] for match in own), why, nearest)
+            report.refuse(job.place(matches[0].start()), " ".join(match[0] for match in matches), why, nearest)
         else:
             silent = {key: change for key, change in self.silent().items() if key not in done}
-        # a default stands before all words of its command, so that one in a branch wins where it runs
+        # defaults come before all words of a command, so that a word in a branch wins if it runs
         sure = {key for key in self.given if not self.is_unsure(key)}
         edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
         job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
@@ -81,7 +82,7 @@ class VerlMigration:
         return self.text(key) == IN_BRANCH
 
     def nearest(self, key: str) -> str:
-        """The key of verl whose last name is nearly the same."""
+        """Advice for an unknown key: verl's most similar key, or to leave it out."""
         section, _, last = key.rpartition(".")
         names = key.split(".")[-1 if key.partition(".")[0] in SECTIONS else -2 :]  # two, if verl lacks the section
         alike = [x for x in self.known if x.endswith("." + ".".join(names))]
@@ -91,8 +92,8 @@ class VerlMigration:
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
 
-    def read(self, word: Word) -> bool:
-        """Whether verl has a key, or a dictionary of free names that it stands in."""
+    def reads(self, word: Word) -> bool:
+        """Whether verl reads a key: it is known, or lies in a dictionary that takes any name."""
         parts = word.key.lstrip("+").split(".")
         above = [".".join(parts[:end]) for end in range(2, len(parts))]
         is_free = any(x in self.known and not any(k.startswith(f"{x}.") for k in self.known) for x in above)
@@ -100,16 +101,16 @@ class VerlMigration:
         return word.key.lstrip("+") in self.known or (is_free and (word.sign != "" or isinstance(self.job, YamlJob)))
 
     def manager(self, word: Word, target: str) -> dict[str, Change]:
-        """The reward manager: prime scored each row, as naive does; others have another form today."""
+        """The change of a reward manager: prime becomes naive, as both score row by row; unknown ones are refused."""
         name = "naive" if word.plain == "prime" else word.value
         if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
-            own = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
-            nearest = "naive, with a function of one row" if word.plain == "batch" else own
+            nearest = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
+            nearest = "naive, with a function of one row" if word.plain == "batch" else nearest
             self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
         return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
 
     def word(self, word: Word) -> dict[str, Change]:
-        """What becomes of a setting that is given."""
+        """{key: change} of a setting that the job gives, under its own key or new ones; {} leaves it."""
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
@@ -124,22 +125,22 @@ class VerlMigration:
             return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and not self.read(word):
+        if not word.sign and self.known and not self.reads(word):
             was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
-        """The keys that say today what one said: KEY, or KEY=VALUE where the value is another."""
+        """Changes of one setting to today's targets: KEY, or KEY=VALUE if the value changes too; none removes it."""
         key, plan = word.key, []
         for target, _, value in [target.partition("=") for target in targets]:
             if target == "reward.reward_manager.name":
                 return self.manager(word, target)
             today = replace(word, key=target, sign=target[: target.startswith("+")])
-            if not self.read(today) and self.read(replace(today, sign="+")):
+            if not self.reads(today) and self.reads(replace(today, sign="+")):
                 target = f"+{target}"
-            elif not self.read(today):
+            elif not self.reads(today):
                 if self.is_off(word):
                     return {key: Change(key, None, self.since(key), f"{key}: gone, and the run is the same", otherwise)}
                 self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", self.nearest(target))
@@ -158,12 +159,12 @@ class VerlMigration:
         return later[-1] if later else newest("verl")
 
     def is_off(self, word: Word) -> bool:
-        """Whether the old version did with a value what it did without the setting."""
+        """Whether the old version did the same without this setting."""
         default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("default")
         return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
 
     def moved(self, word: Word) -> tuple[list[str], str, str] | None:
-        """(New keys or none to leave it out, why, what verl does with the old one)."""
+        """(New keys, none to remove the setting; why; what verl does with the old one), or None to keep it."""
         key, entries = word.key, changes("verl")["keys"].get(word.key, [])
         entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
         advice = advice_today(key, word.plain)
@@ -179,9 +180,9 @@ class VerlMigration:
             names = re.findall(TARGET, instead.replace(" and ", " "))
             why = "its new form" if "=" in instead or len(names) > 1 else "its new name"
             return [name[name[1:] in self.known :] for name in names], why, otherwise
-        if word.sign == "+" and self.read(word):
+        if word.sign == "+" and self.reads(word):
             return None
-        if key not in self.known and self.read(replace(word, sign="+")):
+        if key not in self.known and self.reads(replace(word, sign="+")):
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
         if not is_same and not (advice and instead.startswith("leaving it out")):
@@ -190,7 +191,7 @@ class VerlMigration:
         return [], "gone, and the run is the same", otherwise
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
-        """A micro batch of the whole job as one of each GPU."""
+        """Turn a micro-batch size of the whole job into one per GPU."""
         new = f"{word.key}_per_gpu"
         keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
         keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
@@ -201,7 +202,7 @@ class VerlMigration:
             gpus, nodes, parallel = map(int, texts)
             value = str(int(word.plain) // max(1, gpus * nodes // parallel))
         elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
-            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
+            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # the shell divides
         else:
             value = "0"
         if value == "0":
@@ -211,7 +212,7 @@ class VerlMigration:
         return {word.key: by_hand(new, value, "micro_batch")}
 
     def silent(self) -> dict[str, Change]:
-        """Settings that the old version had by default, or by its code, and that the job does not give."""
+        """Settings to write out, as the job does not give them and the old version's default or code differed."""
         plan = {}
         for key, entries in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
@@ -228,7 +229,7 @@ class VerlMigration:
         return {key: change for key, change in plan.items() if self.is_open(key)} | self.mean_of_loss()
 
     def is_open(self, key: str) -> bool:
-        """Whether verl has a key that the job does not surely give."""
+        """Whether verl has a key, and the job does not give it in every case."""
         return key in self.engine and (key not in self.given or self.is_unsure(key))
 
     @property
@@ -240,11 +241,11 @@ class VerlMigration:
         return self.given[key].plain if key in self.given else default
 
     def is_on(self, key: str) -> bool:
-        """Whether a setting is given, and not as off."""
+        """Whether a setting is given and not switched off."""
         return self.text(key) != "" and not any(is_equal(self.text(key), off) for off in UNSET)
 
     def by_code(self) -> dict[str, Change]:
-        """What no default shows."""
+        """Settings that restore old behaviour of verl's code, which no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
             why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
@@ -263,7 +264,7 @@ class VerlMigration:
         return plan
 
     def mean_of_loss(self) -> dict[str, Change]:
-        """What was a mean over each micro-batch of a GPU, where today's mean over a mini-batch can be the same."""
+        """Restore a loss averaged over each GPU's micro-batch, if today's average over the mini-batch can equal it."""
         mode, scale, rows = f"{ACTOR}.loss_agg_mode", f"{ACTOR}.loss_scale_factor", self.rows()
         kind, length = self.text(mode, "token-mean"), self.text("data.max_response_length", "512")
         has_old_engine = self.before("0.8") and self.text("trainer.use_legacy_worker_impl") != "disable"
@@ -281,7 +282,7 @@ class VerlMigration:
             change = None if has_terms else by_hand(mode, "seq-mean-token-mean", rule)
         elif loss == "geo_mean" and has_old_engine and not self.is_one_micro_batch(rows):
             rule, nearest = "geo_mean", f"{ACTOR}.ppo_micro_batch_size_per_gpu = the rows of a mini-batch on one GPU"
-        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode says nothing of their mean
+        elif loss in ("gspo", "sapo", "geo_mean") and not has_terms:  # loss_agg_mode does not affect their mean
             return {}
         elif kind == "token-mean" and has_old_engine and not self.is_one_micro_batch(rows, gpus=1):
             change = by_hand(mode, "seq-mean-token-mean", "token_mean_of_row") if rows == "1" else None
@@ -299,7 +300,7 @@ class VerlMigration:
         return {change.name: change} if change else {}
 
     def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:
-        """Whether a GPU, of `gpus` or any number, runs its part of a mini-batch at once; False for a variable."""
+        """Whether each of `gpus` GPUs (0: any number) runs its share of a mini-batch at once; False for variables."""
         keys = (f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
         texts = [self.text(key, default) for key, default in zip(keys, ("256", "1", "8", "1"), strict=True)]
         if not all(map(str.isdigit, [rows, *texts])):
@@ -309,7 +310,7 @@ class VerlMigration:
         return gpus in (0, world) and int(rows) * world == mini * n
 
     def rows(self) -> str:
-        """How many rows each micro-batch of a GPU has; "" where that varies, or is not known here."""
+        """Rows in each micro-batch of a GPU, as text; "" if that varies or is not known here."""
         keys = [f"{section}.ppo_micro_batch_size" for section in (ACTOR, "critic")[: 1 + self.has_critic]]
         of_job = {key: self.per_gpu(self.given[key]) for key in keys if key in self.given}
         counts = {self.text(f"{k}_per_gpu") or next((c.text for c in of_job.get(k, {}).values()), "") for k in keys}
@@ -322,7 +323,7 @@ def other_mains(job: ShellJob | YamlJob) -> list[tuple[str, int, int]]:
 
 
 def is_equal(old, new) -> bool:
-    """Whether two values are one setting, as 1 and 1.0 or true and True."""
+    """Whether two values mean the same setting, such as 1 and 1.0, or true and True."""
     try:
         return float(str(old)) == float(str(new))
     except ValueError:
@@ -330,16 +331,16 @@ def is_equal(old, new) -> bool:
 
 
 def checked(job: ShellJob, report: Report) -> str:
-    """Compose a new job with the verl of this Python; says what was checked."""
+    """Compose the new job with this Python's verl and refuse what fails; returns what was checked, as text."""
     version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
     if not version.startswith(f"verl {newest('verl')}."):
         other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
         return f"names of keys alone, as this Python has {version}; {other}"
     words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
-        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # the whole word, or parts of its value
+        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
         around, text = job.around(word.start), word.value
-        if text and around and job.text[around[0] - 1] == '"':  # where \" stands for a quote
+        if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
             text = re.sub(r'\\(["\\$`])', r"\1", text)
         value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
         words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)

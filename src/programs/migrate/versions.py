@@ -12,50 +12,51 @@ from programs.migrate.tables import changes, entries_of, entry_at, is_there, kno
 from programs.migrate.trl_run import CONFIGS
 from programs.migrate.trl_script import config_call, trainer_calls
 
-Use = tuple[str, str, list[dict]]  # what the file uses, where, its entries in the table
+Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
 
 
 def uses(source: PythonSource) -> list[Use]:
-    """Arguments and imports of a script whose presence depends on the version."""
-    tables, named = changes("trl"), []
+    """Arguments and imports of a script that only some versions have."""
+    tables, version_uses = changes("trl"), []
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
         names = [argument.name for argument in source.arguments(call)[0]]
-        named += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        made, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], made)] if made else []
+        version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
+        config_node, _ = config_call(source, trainer, call)
+        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
         place = source.place(source.start(call))
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
-            own, base = entries_of(config, name)
-            if own and not base and name not in trl_defaults(""):
-                named.append((f"{config}({name}=…)", place, own))
+            in_config, in_base = entries_of(config, name)
+            if in_config and not in_base and name not in trl_defaults(""):
+                version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
-            named.append((f"from {module} import {name}", source.place(source.start(node)), entries))
-    return named
+            version_uses.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+    return version_uses
 
 
 def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
     """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
     pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
-    near = Path(file).parent / "requirements.txt"
-    texts = {file: text} | ({str(near): near.read_text(encoding="utf-8", errors="replace")} if near.is_file() else {})
+    texts, requirements = {file: text}, Path(file).parent / "requirements.txt"
+    if requirements.is_file():
+        texts[str(requirements)] = requirements.read_text(encoding="utf-8", errors="replace")
     for name, content in texts.items():
         if match := pattern.search(content):
             return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
     return None
 
 
-def chosen_version(package: str, file: str, text: str, given: str, named: list[Use], outcome: Callable) -> tuple:
+def chosen_version(package: str, file: str, text: str, given: str, file_uses: list[Use], outcome: Callable) -> tuple:
     """(Version, how it was found).
 
     Raises:
-        UserError: the given one, or every one, lacks a name; or several fit, and make different runs of the file.
+        UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
     """
-    for use, place, entries in named if given else []:
+    for use, place, entries in file_uses if given else []:
         if entries and not entry_at(entries, given):
             got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {entries[0]['since']}"
             expected = f"expected a version from {entries[0]['since']} on"
@@ -65,7 +66,7 @@ def chosen_version(package: str, file: str, text: str, given: str, named: list[U
     if pin := pinned(package, file, text):
         return pin
     versions = changes(package)["versions"]
-    lacking = {v: [use for use, _, entries in named if not is_there(entries, v)] for v in versions}
+    lacking = {v: [use for use, _, entries in file_uses if not is_there(entries, v)] for v in versions}
     fitting = [v for v in versions if not lacking[v]]
     if not fitting:
         best = min(versions, key=lambda v: len(lacking[v]))

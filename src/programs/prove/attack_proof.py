@@ -1,4 +1,4 @@
-"""A reward that runs programs, tried on hostile ones: what they are paid, read, change, leave behind or end."""
+"""Try a reward that runs programs on hostile ones: are they paid, do they read, change, leave or end anything?"""
 
 import contextlib
 import json
@@ -11,27 +11,27 @@ from programs.prove.proof import Proof
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
 OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
-FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")
-FED_MAIN = "print(f(int(input())))"  # a program that is judged by what it prints
-TOGETHER_S, ALONE_S = 40.0, 25.0  # all programs in one call; one of them
-HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
+FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")  # f(2) == 4 on stdin, stdout
+FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
+TOGETHER_S, ALONE_S = 40.0, 25.0  # limits for a call with all programs, and with one
+HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # pass, but do harm
 
 
 def fed_test(tests):
-    """Tests of input and output in their own form, with that of the attacks in them; None where they are others."""
+    """Replace input/output tests by the attacks' single test, in the same form; None for tests of another kind."""
     if isinstance(tests, str):
         with contextlib.suppress(ValueError):
             tests = fed_test(json.loads(tests))
             return json.dumps(tests) if tests else None
     if isinstance(tests, list) and tests:
-        return [found] if (found := fed_test(tests[0])) else None
+        return [test] if (test := fed_test(tests[0])) else None
     pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
     lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
     return tests | lists if len({*pair.values()}) == 2 else None
 
 
 def attacked_row(row: dict, names: set[str]) -> dict | None:
-    """A row whose tests, in their own form, are the attacks'; None where no column has tests that a reward takes."""
+    """The row with its tests replaced by the attacks' test, in the same form; None without tests among `names`."""
     truth = row.get("reward_model")
     if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
         return row | {"reward_model": inner}
@@ -45,13 +45,13 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
             test = json.dumps([test]) if isinstance(json.loads(value), list) else test
         if "def check(" in str(value):
             test = f"def check(candidate):\n    {test.replace('f(', 'candidate(')}"
-        own = {"entry_point": "f", "setup": ""}
-        return row | {name: test if isinstance(value, str) else [test]} | {n: own[n] for n in own if n in row}
+        fixed = {column: text for column, text in (("entry_point", "f"), ("setup", "")) if column in row}
+        return row | {name: test if isinstance(value, str) else [test]} | fixed
     return None
 
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
-    """Call a reward on right and hostile programs, and say what got through."""
+    """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
     (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
@@ -62,7 +62,7 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     together = outcome([code for *_, code in programs], TOGETHER_S)
     hostile = [i for i, (kind, *_) in enumerate(programs) if kind == "hostile"]
     outcomes = [{"scores": [score], "harm": together["harm"]} for score in together.get("scores", ())]
-    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # which one, and only it?
+    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # find out which
         with ThreadPoolExecutor(4) as pool:
             outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
     scores = [x.get("scores", [0.0])[0] for x in outcomes]

@@ -23,7 +23,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags behind --"}
+FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags after --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,15 +47,15 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def check_flags(args, kind: str, *taken: str) -> None:
-    """Raise UserError for flags that this kind of thing does not take."""
+    """Raise UserError for flags of FLAGS that are set but not in `taken`, those that a kind of thing takes."""
     for place, flag in FLAGS.items():
         got = f"got {flag} with {args.thing}, which is checked as {kind}"
         need(place in taken or not getattr(args, place), f"{got}; expected no such flag; try leaving it out")
 
 
 def proof_of(args) -> Proof:
-    """The proof of the thing, by its kind; UserError for a thing of no known kind."""
-    path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
+    """Prove a thing by its kind; UserError if it has no known kind."""
+    path, seconds = Path(args.thing), 54 * args.minutes  # of 60: imports and the report take the rest
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
@@ -75,7 +75,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {name for found in functions.values() for name in found}
+    names = {name for lines in functions.values() for name in lines}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)

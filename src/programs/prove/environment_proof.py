@@ -1,4 +1,4 @@
-"""An environment: reward_preflight.py's checks, and the same scripted answers in all four programs."""
+"""An environment: reward_preflight.py's checks, and whether all four programs pay the same scripted answers alike."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name of a file, which is not run, is a class that is not called, or a dictionary: no rewards."""
+    """Whether a file's source defines a name as a class without __call__, or as a dictionary; others are rewards."""
     text = file.read_text(encoding="utf-8", errors="replace")
-    found = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
-    return bool(found) and "def __call__(" not in found[0]
+    definition = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
+    return bool(definition) and "def __call__(" not in definition[0]
 
 
 class Script:
-    """Conversations whose answers are known, and what the samplers of all places take from it."""
+    """Conversations with known answers, in place of each program's sampler."""
 
     def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
         self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
@@ -37,14 +37,14 @@ class Script:
         self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
 
     def say(self, number: int) -> list[int]:
-        """The next answer of a conversation, and its end."""
+        """Token ids of a conversation's next answer, with the end token 0."""
         turn, answers = self.turns[number], self.answers[number]
         self.turns[number] += 1
         over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
         return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
 
     def continued(self, prompts: list[list[int]]) -> list[list[int]]:
-        """An answer to each prompt; conversations begin in the order of the rows."""
+        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
         begun = list(self.texts.begun)
         return [self.say(begun.index(ids[0])) for ids in prompts]
 
@@ -58,7 +58,7 @@ def in_ppo_train(module, s: Script) -> list[float]:
 
 
 def in_grpo_train(module, s: Script) -> list[float]:
-    """Returns that grpo_train.py gives to TRL for the conversations of its rollout_func."""
+    """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
     scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
     module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
@@ -84,11 +84,11 @@ def in_evaluation(module, s: Script) -> list[float]:
 
 
 def in_verl(module, s: Script) -> list[float]:
-    """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
+    """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
     tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
     settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
     player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
-    player.setup = s.setup  # texts in the place of a tokenizer's ids
+    player.setup = s.setup  # which has texts in place of a tokenizer
 
     async def one(number: int) -> float:
         async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
@@ -106,12 +106,12 @@ PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": 
 
 
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Try an environment on rows."""
+    """Preflight an environment on the rows of `data`, then play the same answers in all four programs."""
     report = preflight_of("environment", spec, data, flags, seconds)
     proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
     proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
-    known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
-    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in known)
+    policies = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
+    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in policies)
     if gold := report["gold"]:
         marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
@@ -130,17 +130,17 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
 
 
 def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
-    """Play the answers of reward_preflight.py in every place, and add findings where the returns are others."""
+    """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
     returns, expected = {}, [play["return"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
                 returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
-        except UserError as error:  # of the import, as a script has its own class of these
+        except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
             continue
-        except Exception as error:  # of the environment, where it is played in another order or thread
+        except Exception as error:  # the environment may fail in another order or thread
             proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
             continue
         wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]

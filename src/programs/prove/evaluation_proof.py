@@ -1,4 +1,4 @@
-"""An evaluation's results: metrics recounted from the samples, intervals and p from their formulas, rows to read."""
+"""An evaluation: recount metrics from the samples, recompute intervals and p from their formulas, show two rows."""
 
 import json
 import math
@@ -12,14 +12,14 @@ from programs.prove.graded_again import regrade
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
-TOLERANCE = 1e-9  # of a number's size, where that is above 1
-# metrics that divide sums over all samples: the scores that are summed, and what the ratio is divided by
+TOLERANCE = 1e-9  # relative for numbers above 1, else absolute
+# metrics that are ratios of sums over all samples: (score on top, score below, constant divisor)
 PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
 RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
-    """results.json of one model and the samples beside it."""
+    """One model's results.json, and the samples.jsonl beside it: {task: {row's key: samples}}."""
 
     def __init__(self, file: Path):
         report = read_report(str(file))
@@ -34,7 +34,7 @@ class Results:
 
 
 def results_files(path: Path) -> list[Path]:
-    """results.json of one model, or those of before/ and after/."""
+    """A path's results.json, or those of before/ and after/ in it; [] if there is none."""
     if path.is_file():
         return [path] if path.name == "results.json" else []
     one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
@@ -42,13 +42,13 @@ def results_files(path: Path) -> list[Path]:
 
 
 def column_of(metric: str, sample: dict) -> str:
-    """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
+    """The sample score behind a metric: for pass@k `passed`, `verified`, or a conversation's `accuracy`."""
     passes = next((name for name in ("passed", "verified") if name in sample["metrics"]), "accuracy")
     return passes if metric.startswith("pass@") else metric
 
 
 def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
-    """A row's value: the mean of its samples, pass@k from how many passed; None does not apply, "" is not known."""
+    """A row's value: the mean over its samples, or pass@k; None if it does not apply, "" if samples lack the score."""
     column, (_, at, k) = column_of(metric, samples[0]), metric.partition("@")
     if any(column not in sample["metrics"] for sample in samples) or (at and not k.isdecimal()):
         return ""
@@ -62,19 +62,19 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
 
 
 def differs(stated, counted) -> bool:
-    """Whether a stated number is not the counted one; nan is none."""
+    """Whether a stated number is not the counted one; nan always differs."""
     if stated is None or counted is None:
         return stated is not counted
     return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
 def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """A ratio of sums over all samples, such as a perplexity; None where samples do not have these."""
+    """Recount a ratio of sums over all samples, such as a perplexity; None if samples lack its scores."""
     *names, divisor = RATIOS.get(metric, ("", "", 1.0))
-    found = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
-    if any(name not in scores for scores in found for name in names):
+    samples = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
+    if any(name not in scores for scores in samples for name in names):
         return None
-    top, bottom = (math.fsum(scores[name] for scores in found) for name in names)
+    top, bottom = (math.fsum(scores[name] for scores in samples) for name in names)
     value = top / bottom / divisor if bottom else None
     if value is not None and result["values"][metric]["exp"]:
         value = math.exp(value) if value < 709 else None  # too large for a number
@@ -84,7 +84,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
+    """Recount a metric from the samples, None if they lack it; `find` is told where results.json differs."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
     values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
     if stored["bottom"] is not None or stored["exp"]:
@@ -94,10 +94,10 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
     counted = [x for x in values if x is not None]
     mean = float(sum(counted) / len(counted)) if counted else None
     figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # a count of 1 is no share
-    odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
-    if odd or len(tops) != len(values):
-        find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
+    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # counts of 0 and 1 are no shares
+    wrong = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
+    if wrong or len(tops) != len(values):
+        find(f"{metric}: {wrong + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
     if differs(stated["value"], mean):
         find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
     if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
@@ -111,7 +111,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
 
 
 def recount(results: Results, proof: Proof) -> dict:
-    """{(task, metric): figures} of one model, recounted."""
+    """{(task, metric): recounted figures} of one model; findings about missing and repeated samples."""
     recounted = {}
     for task, result in results.tasks.items():
         rows = results.samples.get(task, {})
@@ -137,7 +137,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     """Recount the results in a file or folder, of one model or of two that were compared.
 
     Args:
-        seconds: for scores that are computed again.
+        seconds: time for computing scores again.
     """
     proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
     try:
@@ -159,14 +159,14 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     proof.say(
         f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
     )
-    for results, found in results_of:
-        if main in found:
-            figures = found[main]
+    for results, recounted in results_of:
+        if main in recounted:
+            figures = recounted[main]
             interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
             proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in found.items()}
-        for results, found in results_of
+        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
+        for results, recounted in results_of
     }
     describe_unfinished(proof, samples, main)
     describe_rows(proof, all_results[-1], main)
@@ -178,21 +178,21 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
 
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
-    """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [x for x in samples if x["task"] == main[0] and x.get("finish")]
-    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in ours]
+    """Report how many texts were cut off at the token limit; it is a finding if some have full marks."""
+    finished = [x for x in samples if x["task"] == main[0] and x.get("finish")]
+    pairs = [(x["finish"] == "length", x["metrics"].get(column_of(main[1], x)) or 0) for x in finished]
     cut, full = sum(is_cut for is_cut, _ in pairs), pairs.count((True, 1)) * all(x <= 1 for _, x in pairs)
     proof.figures |= {"unfinished_texts": cut, "unfinished_texts_with_full_marks": full}
-    if not ours:  # log-probs of given texts
+    if not finished:  # the task scores given texts
         return
-    text = f"{cut} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    text = f"{cut} of {len(finished)} texts were cut off at the token limit; {full} of these have full marks"
     proof.say(f"{text}.")
     if full:
         proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
 
 
 def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
-    """Two rows to read: the highest score and the lowest."""
+    """Quote two rows to read: the highest score and the lowest."""
     rows = [row[0] for row in results.samples[main[0]].values()]
     name = column_of(main[1], rows[0])
     rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
@@ -210,7 +210,7 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
     proof.figures["compared"] = {}
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
-        before, after = (found[task, metric]["values"] for found in recounts)
+        before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
         if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
             continue
@@ -218,11 +218,11 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
         figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
         figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
         proof.figures["compared"][f"{task} {metric}"] = figures
-        said = stated.get(task, {}).get(metric)
-        for name, value in figures.items() if said else ():
-            given, own = (x if isinstance(x, list) else [x] for x in (said[name], value))
-            if any(differs(x, y) for x, y in zip(given, own, strict=True)):
-                proof.find(f"{file}, {task} {metric}: {name} is {said[name]}, recomputed {value}")
+        test = stated.get(task, {}).get(metric)
+        for name, value in figures.items() if test else ():
+            given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
+            if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
+                proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if " ".join(main) in proof.figures["compared"]:
         x = proof.figures["compared"][" ".join(main)]
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"

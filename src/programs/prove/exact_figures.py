@@ -34,12 +34,12 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     """
     total = right + other_right
     ways = [math.comb(n, k) * math.comb(other_n, total - k) for k in range(max(0, total - other_n), min(n, total) + 1)]
-    own = math.comb(n, right) * math.comb(other_n, other_right)
-    return float(Fraction(sum(x for x in ways if x <= own), sum(ways)))
+    observed = math.comb(n, right) * math.comb(other_n, other_right)
+    return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
-    """Shares with intervals, and the paired test, of two outcomes on the same rows."""
+    """Shares with their intervals, and McNemar's test, of two outcomes on the same rows."""
     n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
     worse = sum(a and not b for a, b in zip(before, after, strict=True))
     figures = {"rows": n, "before": sum(before) / n, "after": sum(after) / n}
@@ -48,7 +48,7 @@ def paired_figures(before: list[bool], after: list[bool]) -> dict:
 
 
 def difference_interval(better: int, worse: int, n: int) -> list[float]:
-    """95 % interval of a difference of paired shares, a row added to each side (Bonett and Price 2012)."""
+    """95 % interval of a difference of paired shares, with one row added to each side (Bonett and Price 2012)."""
     up, down = Fraction(better + 1, n + 2), Fraction(worse + 1, n + 2)
     half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
     return [max(-1.0, float(up - down) - half), min(1.0, float(up - down) + half)]

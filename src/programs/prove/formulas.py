@@ -1,4 +1,4 @@
-"""Losses and advantages from their papers, as float64 loops over tokens and rows, to compare functions with."""
+"""Published losses and advantages as float64 loops over tokens and rows, to compare functions with."""
 
 import math
 import statistics
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from parts.learning.oracles import CISPO_PAPER, CISPO_TRL, policy_token, value_token
 
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
-WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # truncated ones of the sampler; without them where they only filter
+WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # corrections for the sampler; none where its log-probs only filter
 FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
-WRONG_AXIS = "mean over columns of means over sequences"  # for [T, B] right, for [B, T] a fault
+WRONG_AXIS = "mean over columns of means over sequences"  # right for [T, B], a fault for [B, T]
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -17,13 +17,13 @@ DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standar
 class Formula:
     """A published formula."""
 
-    kind: str  # of KINDS
+    kind: str  # a key of KINDS
     source: str
-    words: str  # of the name of a function that computes it
-    aggregations: str = ""  # the beginnings of those that are published with it, "" for all
+    words: str  # which the name of a function that computes it contains
+    aggregations: str = ""  # how the published aggregation begins, "" if any will do
 
 
-KINDS = {  # inputs that the formulas of a kind cannot do without
+KINDS = {  # inputs that every formula of a kind needs
     "loss": {"logprobs", "advantages"},
     "kl": {"logprobs", "ref_logprobs"},
     "value": {"values", "returns"},
@@ -31,7 +31,7 @@ KINDS = {  # inputs that the formulas of a kind cannot do without
     "advantage": {"scores"},
     "mean": {"mask"},
 }
-FORMULAS = {  # of two that have a function's words, the first is meant
+FORMULAS = {  # if a function's name has the words of two, the first is meant
     "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "gspo", "mean over sequences of token means"),
     "cispo": Formula("loss", "arXiv 2506.13585, eq. 4", "cispo"),
     "sapo": Formula("loss", "arXiv 2511.20347", "sapo"),
@@ -53,7 +53,7 @@ FORMULAS = {  # of two that have a function's words, the first is meant
 
 
 def kl_token(name: str, c: dict, i: int, t: int):
-    """KL of one token: an estimate from the policy's sample or the old policy's, or the sum over the vocabulary."""
+    """KL of token [i, t]: an estimate, times the ratio if the old policy sampled it, or the sum over the vocabulary."""
     logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
     if name in FULL_KL:
         p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
@@ -65,10 +65,10 @@ def kl_token(name: str, c: dict, i: int, t: int):
 
 
 def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
-    """The published ways in which a formula is written, for a function that takes these inputs.
+    """The published ways of writing a formula, for a function that takes these inputs.
 
     Args:
-        full: log-probs are of the whole vocabulary.
+        full: whether log-probs are of the whole vocabulary.
     """
     kind = FORMULAS[formula].kind
     if kind == "kl":
@@ -84,7 +84,7 @@ def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
 
 
 def token_losses(way: str, kind: str, c: dict):
-    """Losses [B, T] in one way of writing them, 0 outside the mask."""
+    """Losses [B, T] in one way of writing the formula, 0 outside the mask."""
     import torch
 
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
@@ -104,24 +104,24 @@ def token_losses(way: str, kind: str, c: dict):
 
 
 def aggregated(losses, c: dict, dims: int) -> dict:
-    """{aggregation: result} of losses [B, T], with so many dimensions."""
+    """{aggregation: result} of losses [B, T], for results with `dims` dimensions: 2, 1 or 0."""
     sums, counts, n = losses.sum(1), c["mask"].sum(1), c["length"]
     means = sums / counts.clamp(min=1)
     if dims:
         by_row = {"token mean of each row": means, "token sum of each row": sums, "token sum / N": sums / n}
         return {"each token": losses} if dims == 2 else by_row
-    found = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
+    results = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
     for rows, words in ((len(counts), ""), (int((counts > 0).sum()), ", empty rows left out")):
-        found[f"mean over sequences of token means{words}"] = means.sum() / rows
-        found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
-        found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
-        found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
+        results[f"mean over sequences of token means{words}"] = means.sum() / rows
+        results[f"token sum, mean over sequences{words}"] = sums.sum() / rows
+        results[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
+        results[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
     columns = losses.sum(0) / c["mask"].sum(0).clamp(min=1)
-    return found | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
+    return results | {"token sum / N": sums.sum() / n, WRONG_AXIS: columns.mean()}
 
 
 def group_advantages(formula: str, c: dict) -> dict:
-    """{way: advantages, a list} of the scores, by the ids of groups."""
+    """{way: advantages [n]} of the scores [n], by the ids of their groups."""
     scores, ids, mean = c["scores"].flatten().tolist(), c["groups"], statistics.fmean
     groups = {name: [x for x, other in zip(scores, ids, strict=True) if other == name] for name in ids}
     pairs = [(x, groups[name]) for x, name in zip(scores, ids, strict=True)]

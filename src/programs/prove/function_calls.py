@@ -1,4 +1,4 @@
-"""Inputs for functions of losses and advantages, by role; calling a function with them, and its gradient."""
+"""Make inputs by role for functions of losses and advantages; call a function with them; take its gradient."""
 
 import contextlib
 import copy
@@ -18,19 +18,19 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (1, 1, 1, 1, 0, 0, 0),
 )
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
-# log-ratios of tokens where no clip bounds the loss; implementations bound them at 5 and more, so that it stays finite
+# {place: log-ratio} where no clip bounds the loss, yet below 5, from where implementations cap log-ratios
 LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
-CUT = 3  # the column at which an episode begins inside a row, for functions of rewards, values and dones
+CUT = 3  # column at which a second episode begins in each row, for functions that take dones
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
-LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
-NOTES = {  # what is said of a form that a function wants
+LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
+NOTES = {  # what the report says about a form of inputs
     **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
     **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
     **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
@@ -45,7 +45,7 @@ NOTES = {  # what is said of a form that a function wants
 
 
 def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
-    """Inputs by role, in float64, random beneath the mask too; `given` numbers stand for those of NUMBERS."""
+    """Inputs by role in float64, random beneath the mask too; numbers in `given` replace those of NUMBERS."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -59,7 +59,7 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     for place, size in LARGE.items() if kind == "loss" else ():
         c["old_logprobs"][place] = c["logprobs"][place] - size
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
-    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # ratios that no bound is near
+    c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # no bound is near these ratios
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
         c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
@@ -76,11 +76,11 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     return c
 
 
-SHAPES_OF_ONE = ("row", "number", "column", "next values")  # of what follows the last step of a row
+SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
 
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
-    """The forms that a function may want its inputs in; the formula is the same for all."""
+    """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
     import torch
 
     if kind == "advantage":
@@ -110,7 +110,7 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
         forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
     wide = forms
-    if kind == "loss":  # of [T, B], equal advantages of a row's tokens would fit a mean over the wrong axis of [B, T]
+    if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
         wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
     inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
     more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
@@ -125,20 +125,20 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
 
 
 def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
-    """Forms of a loss that whitens its advantages; `padded` of one that takes the padding's in, of [B, T]."""
-    made = []
+    """Forms of a loss that whitens its advantages; `padded`: over the padding too, if they are [B, T]."""
+    whitened = []
     for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
         given = form["advantages"]
         if padded and given.shape != c["mask"].shape:
             continue
         inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
         white = (given - inside.mean()) / inside.std(correction=correction)
-        made.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
-    return made
+        whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+    return whitened
 
 
 class Tried:
-    """A function that is called with inputs by role."""
+    """A function of losses or advantages, called with inputs by role."""
 
     def __init__(self, function, candidate: Candidate):
         self.function, self.roles, self.takes = function, candidate.roles, {*candidate.roles.values()}
@@ -148,7 +148,7 @@ class Tried:
         self.changed, self.others = [], None
 
     def __call__(self, c: dict):
-        """The tensor that it returns, rows first; `changed` gets what it changes in place. The last error goes up."""
+        """Call the function with each type of inputs until one works; returns its tensor, rows first, or raises."""
         *ways, last = self.handed(c)
         for values in ways:
             with contextlib.suppress(Exception):
@@ -156,7 +156,7 @@ class Tried:
         return self.read(c, last)
 
     def handed(self, c: dict) -> list[dict]:
-        """Inputs by role, for each type that a function may want; arrays and lists where no gradient is asked."""
+        """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
         import torch
 
         after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
@@ -178,7 +178,7 @@ class Tried:
         return [tensors, *others, tensors | flags]
 
     def of_one(self, x, following, c: dict):
-        """A number of each row, [B], in the shape that a function wants: a column, one number, or the next values."""
+        """A number per row [B] in the shape that a function wants: as it is, a column, one number, or next values."""
         shape = c.get("shape", "")
         if c.get("squeezed") or shape == "number":
             return x[0]
@@ -187,7 +187,7 @@ class Tried:
         return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
 
     def read(self, c: dict, given: dict):
-        """Call it with inputs by role, and read what it returns: one tensor, and the others of its shape."""
+        """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""
         import torch
 
         copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
@@ -206,11 +206,11 @@ class Tried:
             names = [x for x in (word, f"{word}antages") if x in result]
             names = names or [x for x in result if word in str(x).lower()] or [*result]
             result = (result[names[0]], *(x for name, x in result.items() if re.search("return|target", str(name))))
-        several = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
-        result = self.turned(several.pop(c.get("part", 0)), c)
-        with contextlib.suppress(Exception):  # whatever else it returns
-            several = [self.turned(x, c) for x in several]
-        self.others = several
+        others = [x for x in result if not isinstance(x, dict)] if isinstance(result, tuple) else [result]
+        result = self.turned(others.pop(c.get("part", 0)), c)
+        with contextlib.suppress(Exception):  # they may be anything
+            others = [self.turned(x, c) for x in others]
+        self.others = others
         return result.reshape(()) if result.numel() == 1 else result
 
     def turned(self, result, c: dict):
@@ -221,7 +221,7 @@ class Tried:
         return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
-        """(Result, gradient of its weighted sum or None), with the weights of `weights`."""
+        """(Result, gradient of its sum weighted by `weights`, or None if it carries no gradient)."""
         import torch
 
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
@@ -233,7 +233,7 @@ class Tried:
         return result.detach(), torch.autograd.grad(total, c[self.leaf], allow_unused=True)[0]
 
     def weights(self, c: dict, result):
-        """Weights of a result's entries, 0 for those of which a formula says nothing: padding, empty rows."""
+        """Weights of a result's entries: 0 for padding and empty rows, which no formula defines."""
         import torch
 
         mask, ones = c["mask"], torch.ones_like(result, dtype=torch.float64)
@@ -243,7 +243,7 @@ class Tried:
 
 
 def near(a, b, weights) -> float:
-    """The largest difference where weights are not 0, relative to b's size: 0 within rounding, infinite for nan."""
+    """The largest difference where weights are not 0, relative to b's largest entry; 0 within rounding, inf for nan."""
     import torch
 
     gap = torch.where(weights != 0, (a.double() - b).abs(), torch.zeros_like(b)).max().item()

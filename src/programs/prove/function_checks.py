@@ -1,4 +1,4 @@
-"""What is looked at in a function that is its formula: other inputs, its other results, later calls."""
+"""Further checks of a function that computes its formula: other inputs, other results, repeated calls."""
 
 import contextlib
 import math
@@ -9,15 +9,15 @@ from programs.prove.function_calls import BY_TOKEN, SHAPES_OF_ONE, Tried, near
 from programs.prove.function_faults import PADDED, ROUNDING, Fit, references
 from programs.prove.recognition import ROLES, Candidate
 
-AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # values of what follows the last step of each row
-CALLS = 8  # with the same inputs
-FAR = 8.0  # a log-ratio to the sampler that no bound lets pass
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
+CALLS = 8  # repeated calls with the same inputs
+FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
 ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
 ONE_MORE = r"T\s*\+\s*1|one more value"
 
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
-    """Whether later calls with the same inputs give the same; a finding if they do not."""
+    """Whether repeated calls give the same result; a finding if not."""
     weights = tried.weights(fit.given, fit.result)
     try:
         later = [tried(fit.given) for _ in range(CALLS)]
@@ -31,7 +31,7 @@ def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
 
 
 def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
-    """Add a finding about an aggregation that is another formula's, or goes over the wrong axis."""
+    """Add a finding if the function aggregates unlike its formula, over padding, or over the wrong axis."""
     wanted, how = FORMULAS[candidate.formula].aggregations, fit.way.partition(", ")[2]
     if fit.given.get("by_time"):
         candidate.axis = tried.kind != "gae"
@@ -46,11 +46,11 @@ def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> Non
 
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Note where nan beneath the mask gets into; add a finding where it raises."""
+    """Note whether nan beneath the mask reaches the value or gradient; add a finding if it raises."""
     import torch
 
     hidden, spoilt = c["mask"] == 0, {}
-    for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # which no network computes
+    for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # rewards come from no network, so have no nan
         x = c.get(name)
         if getattr(x, "shape", ())[:2] == hidden.shape:
             places = hidden.view(*hidden.shape, *[1] * (x.dim() - 2))
@@ -67,17 +67,17 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
 
 
 def look_at_equal_scores(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Add a finding where a group of equal scores gets advantages."""
+    """Add a finding if a group of equal scores gets advantages."""
     equal = tried(c | {"scores": c["scores"] * 0, "token_rewards": c["token_rewards"] * 0}).flatten()
     if not bool((equal.abs() <= ROUNDING).all()):
         candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
 
 
 def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where the sampler's log-probs change nothing: a filter would leave out what is far off."""
+    """Add a finding if the sampler's log-probs never matter, even so far off that a filter would drop the tokens."""
     c = fit.given
     far = c["old_logprobs"] + FAR * (-1) ** c["mask"].cumsum(1)
-    with contextlib.suppress(Exception):  # one that refuses them reads them
+    with contextlib.suppress(Exception):  # a function that raises has read them
         result = tried(c | {"rollout_logprobs": far})
         if " times old / rollout" not in fit.way and not near(result, fit.result.double(), tried.weights(c, result)):
             name = next(x for x, role in tried.roles.items() if role == "rollout_logprobs")
@@ -85,19 +85,19 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 
 def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where a larger entropy makes a loss larger."""
+    """Add a finding if a larger entropy makes the loss larger."""
     import torch
 
     c, none = fit.given, torch.zeros_like(fit.given["mask"])
     for name in [x for x in (*tried.roles, *candidate.left) if re.fullmatch(ROLES["entropy"], x)]:
-        with contextlib.suppress(Exception):  # another form of an optional parameter
+        with contextlib.suppress(Exception):  # an optional parameter may want another form
             low, high = (tried(c | {"set": {name: x}}).sum() for x in (none, none + 1))
             if c["sign"] * (high - low) > ROUNDING:
                 candidate.find(f"a larger {name} raises the loss; expected an entropy bonus to lower it")
 
 
 def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
-    """Add a finding where the value of what follows the last step does not count, or an end does not cut it."""
+    """Add a finding if the value after the last step is ignored or misused, or if `done` does not cut it off."""
     import torch
 
     roles = {role: name for name, role in tried.roles.items()}
@@ -106,14 +106,14 @@ def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) 
     n = len(c["mask"])
 
     def fits(after, ends=None) -> bool:
-        """Whether a form of inputs gives the formula; `ends` are flags of the last step."""
-        found = c | {"after": after * (1 if ends is None else 0)}
+        """Whether some form of inputs gives the formula; `ends`: flags that the last step ends the episode."""
+        expected = c | {"after": after * (1 if ends is None else 0)}
         tries = c | {"after": after} | (ends or {})
         for shape in SHAPES_OF_ONE:
             for values in tried.handed(tries | {"shape": shape}):
                 with contextlib.suppress(Exception):
                     result = tried.read(tries, values)
-                    wanted = references(candidate.formula, tried, found, result.shape)[fit.way][0]
+                    wanted = references(candidate.formula, tried, expected, result.shape)[fit.way][0]
                     if near(result, wanted, tried.weights(c, result)) <= ROUNDING:
                         return True
         return False
@@ -145,7 +145,7 @@ def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) 
 
 
 def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
-    """Add a finding where what a function returns beside its advantages is not advantage + value."""
+    """Add a finding if the returns beside a function's advantages are not advantage + value."""
     c = fit.given
     tried(c)
     others = [x.double() for x in tried.others if getattr(x, "shape", None) == fit.result.shape]
@@ -153,15 +153,15 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
         return
     weights, values = tried.weights(c, fit.result), c["values"][: len(c["mask"])]
 
-    def made(way: str = "not whitened", **changed):
+    def gae(way: str = "not whitened", **changed):
         return references("gae", tried, c | changed, fit.result.shape)[way][0]
 
-    sums = [made() + values, made(gae_lambda=1.0) + values]  # of lambda = 1: discounted rewards
-    known = [*sums, made(), made(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
+    sums = [gae() + values, gae(gae_lambda=1.0) + values]  # at lambda = 1 returns are discounted rewards
+    known = [*sums, gae(), gae(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
     if any(near(x, y, weights) <= ROUNDING for x in others for y in sums):
         return
     unknown = [x for x in others if all(near(x, y, weights) > ROUNDING for y in known)]
-    if any(near(x, made(fit.way) + values, weights) <= ROUNDING for x in unknown):
+    if any(near(x, gae(fit.way) + values, weights) <= ROUNDING for x in unknown):
         candidate.find("returns are computed after whitening; expected them of the plain advantages")
     elif unknown:
         candidate.find("the returns beside its advantages are not advantage + value")

@@ -1,4 +1,4 @@
-"""What a function computes, in each published way of its formula, and what it computes instead."""
+"""Compare a function with every published way of its formula, and name the fault if it computes something else."""
 
 import contextlib
 import math
@@ -9,7 +9,7 @@ from programs.prove.formulas import FORMULAS, WRONG_AXIS, aggregated, group_adva
 from programs.prove.function_calls import CUT, Tried, input_forms, near
 from programs.prove.recognition import GENERIC, Candidate, missing
 
-FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
+FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
     "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
@@ -35,20 +35,20 @@ FAULTS = {  # what is changed in the inputs of the formula, and the sign of its 
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
 }
-ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
-PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
+PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A function's result beside the nearest way of writing its formula; differences are 0 where it is that."""
+    """A function's result compared with the nearest way of its formula."""
 
-    value: float
-    gradient: float
+    value: float  # relative difference, 0 within rounding
+    gradient: float  # the same of the gradient
     way: str
-    given: dict
+    given: dict  # the inputs by role
     result: object
-    changed: list
+    changed: list  # parameters that the function changed in place
 
     @property
     def exact(self) -> bool:
@@ -57,59 +57,60 @@ class Fit:
 
 
 def references(formula: str, tried: Tried, c: dict, shape) -> dict:
-    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
+    """{way: (the formula's result, the tensor to take its gradient for, or None)}, of the ways with this shape."""
     import torch
 
     if tried.kind in ("advantage", "gae"):
         names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
-        made = {} if tried.kind == "gae" else group_advantages(formula, c)
-        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
-        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
+        results = {} if tried.kind == "gae" else group_advantages(formula, c)
+        results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
+        results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
         if tried.kind == "gae":
             cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
             given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
             given[-1].append(c["after"])
             plain = torch.cat([own_gae(*parts) for parts in given], 1)
-            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
+            inside, results = plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
-                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
-        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
+                results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        fitting = {way: x for way, x in results.items() if x.numel() == math.prod(shape)}
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in fitting.items()}
     leaf = c[tried.leaf].detach().clone().requires_grad_(True)
-    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    c, results = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
     for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
         for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
-            if how != WRONG_AXIS or not c.get("by_time"):  # which of [T, B] would be the right one of [B, T]
-                found[f"{way}, {how}"] = (c["sign"] * value, leaf)
-    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
+            if how != WRONG_AXIS or not c.get("by_time"):  # for [T, B] that axis is the right one
+                results[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in results.items() if pair[0].shape == shape}
 
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
-    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
+    """Relative differences of (value, gradient); the latter is 0 if the value differs or there is no gradient."""
     import torch
 
     value = near(result, reference.detach(), weights)
     if leaf is None or value > ROUNDING:
         return value, 0.0
-    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
-    got = torch.zeros_like(own) if gradient is None else gradient
-    return value, near(got, own, torch.ones_like(own))
+    (expected,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(expected) if gradient is None else gradient
+    return value, near(got, expected, torch.ones_like(expected))
 
 
 def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
-    """Whether a function is its formula on the rows that have tokens, in a form of inputs that it takes."""
+    """Whether a function computes its formula once rows without tokens are left out, in some form of inputs."""
     full = c["mask"].sum(1) > 0
     for form in input_forms(formula, tried.kind, tried.takes, c):
         filled = {name: x[full] if getattr(x, "shape", ())[:1] == full.shape else x for name, x in (c | form).items()}
         with contextlib.suppress(Exception):
             result, gradient = tried.with_gradient(filled)
-            found = references(formula, tried, filled, result.shape).values()
-            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in found):
+            pairs = references(formula, tried, filled, result.shape).values()
+            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in pairs):
                 return True
     return False
 
 
 def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
-    """(What a function computes instead of its formula, whether that is known)."""
+    """(What a function computes instead of its formula, in words; whether that was recognised)."""
     import torch
 
     formula, result = candidate.formula, fit.result
@@ -122,13 +123,13 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
         return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
 
     def way_of(other: str, changed: dict) -> str | None:
-        found = references(other, tried, changed, result.shape)
-        return next((way for way, (x, _) in found.items() if near(result, x.detach(), weights) <= ROUNDING), None)
+        results = references(other, tried, changed, result.shape).items()
+        return next((way for way, (x, _) in results if near(result, x.detach(), weights) <= ROUNDING), None)
 
     for text, change in FAULTS.items():
         if way_of(formula, c | change(c)):
             return f"it computes {text}; expected {about}", True
-    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # whose loss of a token others have
+    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
         if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
             if way := way_of(other, c):
                 return f"it computes {other} ({its.source}), {way}; expected {about}", True

@@ -1,4 +1,4 @@
-"""Functions of losses and advantages: value and gradient against the formula, in the form of inputs that they take."""
+"""Functions of losses and advantages: compare value and gradient with the formula, in the form of inputs they take."""
 
 import ast
 import contextlib
@@ -29,34 +29,32 @@ from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, recognised
 
 SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
-UNTRIED = "without holes|as 1 - done"  # masks that are not tried with a hole
+UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # of these only exact fits count
+RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # forms that count if they fit
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of the first form in which a function is its formula, else of the nearest; None where none can be read.
+    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works.
 
-    `candidate.why` gets the problem of the form that got furthest.
+    In that case `candidate.why` gets the error that was raised furthest down the user's file.
     """
     nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
     for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
-            found = references(candidate.formula, tried, c | form, result.shape)
-            weights = tried.weights(c | form, result)
-            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            odd = (PADDED, WRONG_AXIS)
-            ranks = [
-                (*(x * (x > ROUNDING) for x in gap), any(x in way for x in odd), *gap, way) for way, gap in gaps.items()
-            ]
+            formulas = references(candidate.formula, tried, c | form, result.shape)
+            weights, ranks = tried.weights(c | form, result), []
+            for way, pair in formulas.items():
+                gaps = compared(result, gradient, *pair, weights)
+                ranks.append((*(x * (x > ROUNDING) for x in gaps), PADDED in way or WRONG_AXIS in way, *gaps, way))
             exact = any(rank[:2] == (0.0, 0.0) for rank in ranks)
             if exact or not RARE & {*form}:
                 nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
             if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
                 break
             problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
-        except Exception as error:  # a form that it does not take, or the function itself
+        except Exception as error:  # the function does not take this form, or is broken
             lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
             text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
             problems.append((max(lines, default=0), text))
@@ -68,10 +66,10 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
 
 
 def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
-    """Compare a function with its formula, in the form of inputs that it takes; `words` are its source's comments."""
+    """Compare a function with its formula and note findings in `candidate`; `words`: its docstring and comments."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
-    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # which is maximised
+    c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
     forms = input_forms(candidate.formula, tried.kind, tried.takes, c)
     fit = nearest_fit(candidate, tried, c, forms)
     if fit and fit.changed:
@@ -98,7 +96,7 @@ def judge(candidate: Candidate, function, numbers: dict[str, float], words: str)
 
 
 def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The fit of a function that is not its formula at once: a finding, another form, or a reason not to judge it."""
+    """The exact fit in a further form; else `fit`, with a finding; or None, as a generic name does not tell enough."""
     if not look_at_calls(candidate, tried, fit):
         return fit
     fault, known = named_fault(candidate, tried, fit.given, fit)
@@ -123,29 +121,29 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
 
 
 def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of the first form in which a function is its formula, None if there is none."""
+    """The fit in the first form in which a function is its formula, or None."""
     fit = nearest_fit(candidate, tried, c, forms)
     candidate.why = ""
     return fit if fit and fit.exact else None
 
 
 def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit of a loss that whitens its advantages.
+    """The exact fit of a loss that whitens its advantages, or None.
 
-    One that takes advantages [B, T] has to whiten them: its [B, 1] would say nothing about the padding.
+    Advantages [B, T] are tried alone if it takes them: [B, 1] would not show whether it leaves out padding.
     """
     shape = c["mask"].shape
     wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
     if "mask" in tried.takes and wide:
         with contextlib.suppress(Exception):  # it takes no [B, T]
             tried(c | wide[0])
-            # [B] beside [B, T] is another input, which it widens; beside [T, B] it is the same one
+            # [B] is kept for [T, B], where it broadcasts to the same input; for [B, T] it would be another
             forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
     return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
 
 
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
-    """The way and the form in which a function is its formula."""
+    """The way of the formula and the form of inputs that a function fits, for the report."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
@@ -157,7 +155,7 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
 
 
 def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file of a folder lies in no dot-folder and no installed package."""
+    """Whether a file of a folder is outside dot-folders and site-packages."""
     return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
 
 
@@ -175,35 +173,35 @@ def public(body: list[ast.stmt]) -> dict[str, int]:
 
 
 def callable_of(module, name: str):
-    """A function, or a method with the parameters of its class's object, which each call makes; None of a value."""
+    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
     owner, _, method = name.partition(".")
     thing = getattr(module, owner, None)
-    found = getattr(thing, method, None) if method else thing
-    if not method or not inspect.isfunction(found) or isinstance(vars(thing).get(method), staticmethod):
-        return found if callable(found) else None
-    making, own = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, found))
-    names = {x.name for x in making} - {x.name for x in own}
+    function = getattr(thing, method, None) if method else thing
+    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
+        return function if callable(function) else None
+    of_init, of_method = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, function))
+    names = {x.name for x in of_init} - {x.name for x in of_method}
 
     def called(**given):
-        made = thing(**{x: given.pop(x) for x in names & {*given}})
-        return getattr(made, method)(**given)
+        instance = thing(**{x: given.pop(x) for x in names & {*given}})
+        return getattr(instance, method)(**given)
 
-    every = [*(x for x in making if x.name in names), *own]
+    every = [*(x for x in of_init if x.name in names), *of_method]
     called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
     return called
 
 
 def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
-    """({file: `public` of it}, {file of a folder that cannot be read: why}), parsed and not run."""
-    found, failed = {}, {}
+    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
+    functions, failed = {}, {}
     for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
-            found[file] = public(parsed(file))
+            functions[file] = public(parsed(file))
         except UserError as error:
             if not path.is_dir():
                 raise
             failed[file] = str(error)
-    return found, failed
+    return functions, failed
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
@@ -234,11 +232,11 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
 
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    every = [(file, name, line) for file, found in functions.items() for name, line in found.items()]
+    every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     numbers = named_numbers(numbers)
-    found = []
+    callables = []
     for file, name, line in places:
         if file in failed:
             continue
@@ -249,12 +247,12 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        found += [(file, name, line, function)] if function else []
-    formulas = named_formulas(given, [name for _, name, *_ in found])
-    for file, name, line, function in found:
+        callables += [(file, name, line, function)] if function else []
+    formulas = named_formulas(given, [name for _, name, *_ in callables])
+    for file, name, line, function in callables:
         x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # of forms that it does not take
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
                 judge(x, function, numbers, words_at(file, line))
         (unknown if x.why else known).append(x)
@@ -268,44 +266,44 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     accepted += ", or for a reward --data FILE"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
-    odd = [x.name for x in unknown if x.unknown_form]
-    need(known or odd, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    unfitting = [x.name for x in unknown if x.unknown_form]
+    need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
     if known:
         describe(proof, known)
-    if odd:
+    if unfitting:
         proof.is_open = True
-        proof.say(f"Computed, but none of the forms known here: {first(odd)}.")
+        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
 
 
 def words_at(file: Path, line: int) -> str:
-    """The comments and docstring of what is defined at a line of a file."""
+    """The comments and docstring of the definition at a line of a file."""
     text = file.read_text(encoding="utf-8")
     node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
     return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:
-    """The first names, and how many more."""
+    """The first names as text, and how many more there are."""
     return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
 
 
 def describe(proof: Proof, known: list[Candidate]) -> None:
-    """Add the sentences of what was recognised and how it agrees."""
-    right = [x for x in known if not x.findings]
+    """Add the sentences on which functions were recognised and how many agree with their formulas."""
+    agreeing = [x for x in known if not x.findings]
     names = first([f"{x.name} as {x.formula}" for x in known])
     proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
-    ways = f" ({first([f'{x.name}: {x.written_as}' for x in right], 8)})" if right else ""
+    ways = f" ({first([f'{x.name}: {x.written_as}' for x in agreeing], 8)})" if agreeing else ""
     proof.say(
-        f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
+        f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    if turned := [x.name for x in right if x.axis]:
-        words = f"{first(turned)} fit{'s' * (len(turned) == 1)} only if inputs are [T, B]"
+    if by_time := [x.name for x in agreeing if x.axis]:
+        words = f"{first(by_time)} fit{'s' * (len(by_time) == 1)} only if inputs are [T, B]"
         proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
-    masked = [x for x in right if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
+    masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)

@@ -1,4 +1,4 @@
-"""Scores of an evaluation, computed again from the completions that lie beside it."""
+"""Compute an evaluation's scores again from its stored completions."""
 
 import time
 from pathlib import Path
@@ -12,31 +12,31 @@ from parts.rewards.reward_forms import import_file
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import user_text
 
-GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # of math, as evaluation.py reads
-PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # as evaluation.py reads
+GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # evaluation.py's columns for math
+PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # evaluation.py's columns
 
 
 def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores that it may have) of as many samples as fit into the time, by the gold of their rows."""
+    """Grade samples against their rows' gold while time lasts; returns (sample, metric, its possible scores)."""
     file, end = BUNDLE / "scripts" / "math_grader.py", time.monotonic() + seconds
     need(file.is_file(), f"{file} is missing")
-    grader, found = import_file("grader", str(file), str(file)), []
+    grader, graded = import_file("grader", str(file), str(file)), []
     grader.start_worker(patience_s=60)
     for sample in samples:
         if time.monotonic() > end:
             break
-        # worked examples before a question, or a template around it, may hide that an answer copies the task
+        # graded with and without the prompt: few-shot examples or a template may hide that an answer copies the task
         prompts, row = ("", user_text(sample.get("prompt") or "")), rows.get(sample["key"], {})
         gold = next((row[name] for name in GOLDS if row.get(name) is not None), sample["gold"])
         scores = {grader.math_score(sample["completion"] or "", gold, prompt) for prompt in prompts}
-        found.append((sample, "verified", [*scores]))
-    return found
+        graded.append((sample, "verified", [*scores]))
+    return graded
 
 
 def graded_by_reward(
     samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
 ) -> list[tuple[dict, str, list]]:
-    """(Sample, function, its score) of all samples, by the columns of the rows that have their keys."""
+    """Score all samples with the columns of their rows; returns (sample, function, [its score])."""
     need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
     need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
@@ -52,7 +52,7 @@ def graded_by_reward(
 
 
 def grade_again(label: str, samples: list[dict], settings: dict, seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, scores) of a task; UserError says why they cannot be computed."""
+    """(Sample, metric, possible scores) of a task; UserError says why they cannot be computed."""
     kind, _, rest = label.partition(":")
     need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
     parts = [part for part in rest.split(",") if part]
@@ -68,37 +68,37 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     return graded_by_reward(samples, rows, specs, data)
 
 
-def contradictions(found: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
-    """(Sample, metric, score) where the stored score is none of the computed ones."""
-    odd = []
-    for sample, name, scores in found:
-        stored, known = sample["metrics"].get(name), [x for x in scores if x is not None]
-        if stored is not None and known and all(abs(stored - x) > 1e-6 for x in known):
-            odd.append((sample, name, known[0]))
-    return odd
+def contradictions(graded: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
+    """(Sample, metric, computed score) where the stored score is none of the possible ones."""
+    wrong = []
+    for sample, name, scores in graded:
+        stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
+        if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
+            wrong.append((sample, name, possible[0]))
+    return wrong
 
 
 def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
-    """Add findings about scores that do not follow from their completions; returns what was computed again."""
-    said = []
+    """Add findings about scores that differ when computed again; returns what was computed, as a sentence."""
+    clauses = []
     for label, rows in tasks.items():
         samples = [sample for row in rows.values() for sample in row]
         try:
-            found = grade_again(label, samples, settings, seconds / len(tasks))
+            graded = grade_again(label, samples, settings, seconds / len(tasks))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
             proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
-            said.append(f"scores of {label} were not computed again ({error})")
+            clauses.append(f"scores of {label} were not computed again ({error})")
             continue
-        odd = contradictions(found)
+        wrong = contradictions(graded)
         by = "math_grader.py" if label.startswith("math") else "its functions"
-        said.append(
-            f"{len(found)} scores of {label} were computed again from the completions by {by}, {len(odd)} differ"
+        clauses.append(
+            f"{len(graded)} scores of {label} were computed again from the completions by {by}, {len(wrong)} differ"
         )
-        for sample, name, score in odd[:3]:
+        for sample, name, score in wrong[:3]:
             shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
             proof.find(
                 f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
             )
-        if len(odd) > 3:
-            proof.find(f"{file}, {label}: {len(odd) - 3} more scores are not those of their completions")
-    return "; ".join(said)
+        if len(wrong) > 3:
+            proof.find(f"{file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+    return "; ".join(clauses)

@@ -1,4 +1,4 @@
-"""Recognise a function's formula and the role of each parameter by their names; nothing is guessed."""
+"""Recognise a function's formula and its parameters' roles by name; nothing is guessed."""
 
 import inspect
 import re
@@ -42,24 +42,24 @@ ROLES = {  # input -> names of parameters
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
-# of two parameters of one role, that of the one that is called so
+# {role that two parameters have: (pattern for the name of one of them, the role it gets instead)}
 BESIDE = {
     "old_logprobs": (rf"{SAMPLER}.*|.*_{SAMPLER}", "rollout_logprobs"),
     "values": (r"(old_)?values?", "old_values"),
 }
-# what a name means in a formula of another kind
+# {kind of formula: {role by name: the role meant there}}
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
-SEVERAL = ("x",)  # inputs that more than one parameter may be given
-ASIDE = ("entropy", "entropy_weight")  # inputs of a further term, which is looked at by itself
-SHAPED = {"scores", "token_rewards", "values", "next_values"}  # what makes more of a loss or KL than its formula
+SEVERAL = ("x",)  # roles that several parameters may have
+ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
+SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a loss or KL is more than its formula
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
-SMALLEST_CLIP = 1e-4  # a smaller default is of a number that is added before a division
+SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 
 
 @dataclass
 class Candidate:
-    """A public function of a file: its formula and how it is written, why it is not checked, what is wrong with it."""
+    """A public function of a file: its formula and findings, or why it is not checked."""
 
     name: str
     where: str
@@ -67,39 +67,38 @@ class Candidate:
     why: str = ""
     written_as: str = ""
     findings: list = field(default_factory=list)
-    leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
-    roles: dict = field(default_factory=dict)  # {parameter: input}
-    left: tuple = ()  # parameters of unknown names, which keep their defaults
-    switches: dict = field(default_factory=dict)  # those of them that are True or False
-    generic: bool = False  # its formula comes from a name that others have too
-    unknown_form: bool = False  # it was called, and is none of the forms known here
-    axis: bool = False  # it fits [T, B] alone
+    leak: str = ""  # what nan beneath the mask reaches: "value" or "gradient"
+    roles: dict = field(default_factory=dict)  # {parameter: role}
+    left: tuple = ()  # parameters without a role, which keep their defaults
+    switches: dict = field(default_factory=dict)  # {one of these that is True or False: its default}
+    generic: bool = False  # its name says what it computes, not by which formula
+    unknown_form: bool = False  # it was called, and fits no form known here
+    axis: bool = False  # it fits only inputs [T, B]
 
     def find(self, finding: str) -> None:
-        """Add a finding against it."""
         self.findings.append(f"{self.where}: {finding}")
 
 
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
-    """{parameter: input} of known names, as a kind of formula means them."""
+    """{parameter: role} in a kind of formula, without parameters that have none there."""
     known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
     return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in known.items()}
 
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
-    """Inputs that a formula needs and a function does not take."""
+    """Roles that a formula needs and a function lacks."""
     kind = FORMULAS[formula].kind
     takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
-    if "token_rewards" in takes:  # of which the last one of a row is its score
+    if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
 
 
-GENERIC = {"kl", "value_loss", "critic_loss"}  # of names that say what is computed, and not by which formula
+GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
-    """(Formula of a name and its inputs, "" where they do not say it; whether the name is a generic one)."""
+    """(Formula that a function's name and parameters say, or ""; whether the name is generic)."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
     has = {*re.findall(r"[a-z\d]+", name.lower())}
     for formula, about in FORMULAS.items():
@@ -109,10 +108,10 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     return "ppo" if clipped and not missing("ppo", roles) else "", True
 
 
-def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
-    """Leave an optional parameter at its default beside another one of its role, or if it is no clip by its size."""
+def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str, str]:
+    """Drop optional parameters from `known`: second ones of a role, clips too small to be one, entropy terms."""
     kept = {}
-    for p in sorted(own, key=lambda p: p.default is not p.empty):
+    for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
         small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
@@ -122,36 +121,36 @@ def once(known: dict[str, str], own: list[inspect.Parameter]) -> dict[str, str]:
 
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
-    """What a function is, by its name, or the formula that the user names."""
+    """The candidate for a function: its formula, by name or as the user says, and its parameters' roles."""
     try:
-        own = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
-    own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
+    parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
     formula, generic = (formula, False) if formula else formula_of(name, roles)
-    found = Candidate(name, where, formula, generic=generic)
-    if not found.formula:
-        found.why = "its name and inputs name no formula that is known here"
-        return found
-    kind = FORMULAS[found.formula].kind
+    candidate = Candidate(name, where, formula, generic=generic)
+    if not candidate.formula:
+        candidate.why = "its name and inputs name no formula that is known here"
+        return candidate
+    kind = FORMULAS[candidate.formula].kind
     known = inputs_of(roles, kind)
     if kind == "mean":
-        known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
-    known = once(known, own)
-    unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
+        known |= {p.name: "x" for p in parameters[:2] if known.get(p.name) != "mask"}
+    known = once(known, parameters)
+    unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     single = [role for role in known.values() if role not in SEVERAL]
     twice = [x for x, role in known.items() if single.count(role) > 1]
-    left = {p.name: p.default for p in own if p.name not in known and p.default is not p.empty}
-    found.roles, found.left = known, tuple(left)
-    found.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
+    left = {p.name: p.default for p in parameters if p.name not in known and p.default is not p.empty}
+    candidate.roles, candidate.left = known, tuple(left)
+    candidate.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
     if twice:
-        found.why = f"it takes {' and '.join(twice)}, which could be the same input"
+        candidate.why = f"it takes {' and '.join(twice)}, which could be the same input"
     elif unknown:
-        found.why = f"it needs {', '.join(unknown)}, which no input of {found.formula} is called"
-    elif lacking := missing(found.formula, roles):
-        found.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
-    return found
+        candidate.why = f"it needs {', '.join(unknown)}, which no input of {candidate.formula} is called"
+    elif lacking := missing(candidate.formula, roles):
+        candidate.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
+    return candidate

@@ -1,4 +1,4 @@
-"""A reward: which contracts it fits, reward_preflight.py's checks on the user's rows, hostile programs."""
+"""A reward: which trainers can call it, reward_preflight.py's checks on the user's rows, hostile programs."""
 
 import ast
 import contextlib
@@ -15,10 +15,10 @@ from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attac
 from programs.prove.proof import Proof, failures_of, parsed, preflight_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
-FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # what reward_preflight.py counts
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
-ESCAPE = (  # `open` where eval is given no builtins
+ESCAPE = (  # reaches `open` even if eval gets no builtins
     "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
     "._module.__builtins__['open']"
 )
@@ -26,13 +26,13 @@ VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # ve
 
 
 def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a function of a file; None where it has no such `def`."""
+    """The parameters of a file's function; None if the file has no such top-level `def`."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
 
 
 def forms_of(arguments: ast.arguments) -> dict[str, str]:
-    """{trainer: "" where a reward has its form, else why not}."""
+    """{trainer: "" if it can call a reward with these parameters, else why not}."""
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
     batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
@@ -43,7 +43,7 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 
 
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Try a reward on rows."""
+    """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, _, name = spec.partition("*")[0].rpartition(":")
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
@@ -59,7 +59,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         elif arguments and not arguments.kwarg:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
-        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # as verl has gold answers
+        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
             rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
@@ -91,7 +91,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
 
 
 def is_unpaid(report: dict, flags: list[str]) -> bool:
-    """Whether no form of the gold answers that was guessed is paid in any row, without a failure that explains it."""
+    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that."""
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
@@ -106,7 +106,7 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
 
 
 def skip_gold(proof: Proof, report: dict) -> None:
-    """Say that gold answers were not measured, and take back what is found against them."""
+    """Say that gold answers were not measured, and drop the findings that depend on them."""
     proof.is_open = True
     forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
     advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
@@ -118,7 +118,7 @@ def skip_gold(proof: Proof, report: dict) -> None:
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
-    """The sentence of the forms; a function that no trainer can call is a finding."""
+    """Say which trainers can call the reward; if none can, that is a finding."""
     if not forms:
         proof.skip("The form", f"{name} is no function that the file defines with def")
         return
@@ -130,7 +130,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
 
 
 def describe_checks(proof: Proof, report: dict, data: str) -> None:
-    """The sentences of gold, nonsense and repeated scoring."""
+    """Add the sentences on gold answers, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
@@ -158,10 +158,10 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:
-    """Whether a reward runs answers of a model as Python, by `eval` say: whether one of them can make a file."""
+    """Whether a reward runs a model's answers as Python, such as by `eval`: whether an answer can create a file."""
     with tempfile.TemporaryDirectory() as folder:
-        made = f"({str(Path(folder, 'made'))!r}, 'w').close()"
-        for code, form in itertools.product((f"open{made}", ESCAPE + made), ANSWER_FORMS):
-            with contextlib.suppress(Exception):  # of what it makes of such a text
+        call = f"({str(Path(folder, 'made'))!r}, 'w').close()"
+        for code, form in itertools.product((f"open{call}", ESCAPE + call), ANSWER_FORMS):
+            with contextlib.suppress(Exception):  # a reward may fail on such a text
                 Reward([spec])(rows, [form.format(code)], [[1]])
         return bool([*Path(folder).iterdir()])

@@ -1,4 +1,4 @@
-"""A run's folder: does the saved model load, did it move, its accuracy on unseen rows, its KL to the start."""
+"""A run's folder: whether the saved model loads and moved, its held-out accuracy, its KL to the start."""
 
 import contextlib
 import json
@@ -23,8 +23,8 @@ from programs.prove.proof import Proof, shown
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
-BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
-DEFAULTS = {  # of settings that not every program has
+BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
+DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
@@ -32,7 +32,7 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 
 
 def values_of(folder: Path) -> dict:
-    """The settings that lie in a run's folder, ours or a page's; {} of another folder."""
+    """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     try:
         page = folder / "settings.json"
         return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
@@ -41,15 +41,15 @@ def values_of(folder: Path) -> dict:
 
 
 def run_settings(folder: Path) -> SimpleNamespace:
-    """The settings of a run under our names.
+    """A run's settings under our names, with paths as seen from here.
 
-    `saved` is the folder of the model, `reward` and `teacher` are lists, files are named as seen from here.
+    `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
     values, is_page = values_of(folder), (folder / "settings.json").is_file()
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
-        """A path of the settings as seen from here; other names as they are."""
+        """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
         places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
         return str(next((path for path in places if name and path.exists()), name))
 
@@ -70,11 +70,11 @@ def rows_of(source: str, run) -> list[dict]:
     rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
     prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
     columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
-    return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
+    return [{"prompt": prompt, "columns": values} for prompt, values in zip(prompts, columns, strict=True)]
 
 
 def prove_run(folder: Path, seconds: float) -> Proof:
-    """Measure a run in so many seconds; a first batch is measured in any case."""
+    """Measure a run within `seconds`; the first batch of rows is measured in any case."""
     import torch
     from transformers import AutoTokenizer
 
@@ -86,19 +86,20 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     try:
         tokenizer = AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
-    except Exception as error:  # whatever a folder that is not right makes transformers raise
+    except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
     for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
         try:
             networks[name] = load_plainly(source)
-        except Exception as error:  # a start that has gone, a teacher behind a server
+        except Exception as error:  # the start may be deleted, the teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
-    with contextlib.suppress(Exception):  # a start without a tokenizer
-        own, ids = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
-        if other := sum(ids.get(token) != number for token, number in own.items()):
-            proof.find(f"the saved tokenizer has other ids for {other} of {len(own)} tokens of its start {run.model}")
+    with contextlib.suppress(Exception):  # the start may have no tokenizer
+        before, after = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
+        if count := sum(after.get(token) != number for token, number in before.items()):
+            tokens = f"{count} of {len(before)} tokens of its start {run.model}"
+            proof.find(f"the saved tokenizer has other ids for {tokens}")
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -128,7 +129,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
-    """Whether the weights have moved."""
+    """Report how far the weights moved; none, or values that are not finite, are findings."""
     import transformers
 
     loads = f"{run.saved} loads in transformers {transformers.__version__}"
@@ -151,7 +152,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
 
 
 def prove_overlap(run, proof: Proof) -> list[dict]:
-    """The held-out rows; how many of their prompts also train."""
+    """The distinct held-out rows; prompts of theirs that also occur in training are a finding."""
     if not run.eval_data:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
@@ -178,7 +179,7 @@ def prove_overlap(run, proof: Proof) -> list[dict]:
 
 
 class Measurement:
-    """Answers of the start and the saved model to the same rows, their scores, and the KL of what was sampled."""
+    """Answers of the start and the saved model to the same rows: whether they are right, and the KL of sampled ones."""
 
     def __init__(self, run, networks: dict, tokenizer):
         self.run, self.networks, self.tokenizer = run, networks, tokenizer
@@ -189,7 +190,7 @@ class Measurement:
         self.kl, self.rows = {}, 0  # {pair of networks: (sum, tokens)}
 
     def go_through(self, rows: list[dict], seconds: float) -> None:
-        """Measure batch after batch while the next one fits into the time."""
+        """Measure batches while the next one should fit into `seconds`, by the mean time so far."""
         begin, spent = time.perf_counter(), 0.0
         for start in range(0, len(rows), BATCH):
             if start and spent * (1 + BATCH / start) > seconds:
@@ -198,7 +199,7 @@ class Measurement:
             self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Add one batch; what is sampled depends on its place alone."""
+        """Measure one batch; the sampling seed depends only on the batch's place."""
         import torch
 
         prompts = [row["prompt_ids"] for row in batch]
@@ -215,7 +216,7 @@ class Measurement:
                     self.add_kl(name, prompts, answers)
 
     def add_kl(self, name: str, prompts: list, answers: list) -> None:
-        """Add KL of sampled answers: of the saved model to its start, of both models to a teacher."""
+        """Add the KL on sampled answers: of the saved model to its start, and of either model to a teacher."""
         tokens = sum(map(len, answers))
         for other in ("teacher", *(["before"] if name == "after" else [])):
             if tokens and other in self.networks:
@@ -226,24 +227,24 @@ class Measurement:
 
 
 def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
-    """(Step, accuracy, rows) of the evaluations in a run's metrics.jsonl, in the order of the steps."""
-    found = {}
+    """(Step, accuracy, rows) of each evaluation in a run's metrics.jsonl, by step."""
+    by_step = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
             entry = json.loads(line or "{}")
             value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
             if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
-                found[entry.get("step", 0)] = (value, int(rows))
-    return [(step, *found[step]) for step in sorted(found)]
+                by_step[entry.get("step", 0)] = (value, int(rows))
+    return [(step, *by_step[step]) for step in sorted(by_step)]
 
 
 def nearest_count(share: float, rows: int) -> int:
-    """How many of the rows are nearest to a share; 0 for nan."""
+    """The count of rows nearest to a share of them; 0 for nan."""
     return min(range(rows + 1), key=lambda count: abs(share * rows - count))
 
 
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
-    """Add findings where the log's held-out accuracy is not what its models reach; returns what the log says."""
+    """Add findings if the logged accuracies are not those of the models; returns the last one as a clause."""
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
@@ -258,15 +259,15 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
         reached = [measured.right[way][name] for way in measured.ways]
         chance = max(unpaired_p(right, rows, sum(x), len(x)) for x in reached)
         if chance < FALL_P:
-            said = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
-            said = f"its model reaches {said} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
-            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {said}")
+            shares = ", ".join(f"{way} {sum(x) / len(x):.3f}" for way, x in zip(measured.ways, reached, strict=True))
+            shares = f"its model reaches {shares} on {len(reached[0])} rows (Fisher's exact p = {chance:.2g} at best)"
+            proof.find(f"metrics.jsonl says eval/accuracy {value:.3f} on {rows} rows at step {step}; {shares}")
     step, value, rows = logged[-1]
     return f"; metrics.jsonl says {value:.3f} on {rows} rows at step {step}"
 
 
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
-    """The sentences of held-out accuracy."""
+    """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
     log = compare_with_log(run, proof, measured) if run.reward else ""
@@ -286,17 +287,17 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
 
 
 def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
-    """The sentence of the KL, and where it was measured."""
+    """Add the sentence on the KL and the device that measured it."""
     import torch
 
     means = {pair: total / count for pair, (total, count) in measured.kl.items()}
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
     tokens = measured.kl.get(("after", "before"), (0, 0))[1]
-    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
+    parts = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
     where = f"a CPU ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
     proof.figures |= {"kl_tokens": tokens, "measured_rows": measured.rows, "device": where}
     proof.say(
-        f"KL in nats a token, {said or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
+        f"KL in nats a token, {parts or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
         f"for {measured.rows} held-out prompts; measured in fp32 on {where}."
     )

@@ -1,4 +1,4 @@
-"""A trainer or a verl job: the results of selfcheck.py and verl_train.py --check, with the user's flags."""
+"""A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with the user's flags."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from parts.foundation.messages import need
 from programs.prove.proof import Proof, report_of
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
-SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # whose measurements stand in the sentences
+SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run the checks of selfcheck.py."""
+    """Run selfcheck.py on a trainer."""
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}

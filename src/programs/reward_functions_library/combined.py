@@ -1,4 +1,4 @@
-"""Rewards made of others, presets, and names of older versions."""
+"""Combined rewards, presets, and names of older versions."""
 
 import asyncio
 import inspect
@@ -20,7 +20,7 @@ from programs.reward_functions_library.length import ideal_length, max_length_pe
 
 
 class Combined:
-    """One reward of parts r_i with weights w_i, without the parts that are None; None if all are. Async if a part is.
+    """One reward from parts r_i with weights w_i; parts that are None are left out. None if all are; async if one is.
     sum: Σ w_i·r_i · product: Π max(r_i, 0)^w_i · gated: w_0·r_0, plus Σ_{i>0} w_i·r_i only where r_0 ≥ 1. A part
     that is None adds nothing to a sum: combine parts that apply to the same rows.
     >>> both = combine([exact_match, max_length_penalty.configure(maximum=1)], [1, 0.5], mode="sum")
@@ -39,7 +39,7 @@ class Combined:
         self.__name__, self.__signature__ = name, _signature(columns)
         self.needs_group = any(getattr(f, "needs_group", False) for f in self.functions)
         if any(map(inspect.iscoroutinefunction, [c for f in self.functions for c in (f, f.__call__)])):
-            self.__call__ = self._awaited  # how trainers tell; the call itself is looked up in the class
+            self.__call__ = self._awaited  # tells trainers that it is async; calls still go to the class's __call__
 
     def __call__(self, prompts, completions, **columns) -> list[float | None]:
         if "__call__" in vars(self):
@@ -66,7 +66,8 @@ class Combined:
         return totals
 
     def current_weights(self, rows: list) -> list[float]:
-        return self.weights  # of a call, given what the functions say of its rows
+        """Weights for a call, given its rows of parts; AdaptiveReward overrides it."""
+        return self.weights
 
 
 class AdaptiveReward(Combined):

@@ -17,7 +17,7 @@ _LOCK = threading.RLock()
 
 
 def _load(name: str):
-    """Load NAME.py, all that this file can need beside it, from its own folder or from the bundle's scripts."""
+    """Load NAME.py, a standalone script, from this file's folder or the bundle's scripts."""
     here, module_name = Path(__file__).resolve().parent, f"reward_library_{name}"
     with _LOCK:
         if module_name not in sys.modules:
@@ -31,7 +31,7 @@ def _load(name: str):
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
-    """A check that says whether a value is a finite number in a range; `above` and `below` leave out its ends."""
+    """A check whether a value is a finite number in a range; `above` and `below` exclude its ends."""
 
     def check(value) -> bool:
         kinds = (int,) if whole else (int, float)
@@ -50,16 +50,16 @@ def _is_pair(value) -> bool:
 
 
 def _are_tags(value) -> bool:
-    """Whether a value is a list of different names of tags."""
+    """Whether a value is a list of distinct tag names."""
     names = isinstance(value, list | tuple) and value and all(isinstance(tag, str) for tag in value)
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # of run_code in sandbox.py
+_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # run_code's, in sandbox.py
 
 
 def _are_settings(value) -> bool:
-    """Whether a value is a dict of settings for run_code; None in it stands for a default."""
+    """Whether a value is None or a dict of settings for run_code, in which None means the default."""
     known = value is None or (isinstance(value, dict) and value.keys() <= {*_SETTINGS})
     numbers = ((value or {}).get(name) for name in _SETTINGS[:4]) if known else ()
     return known and all(number is None or _number_between(0, above=True)(number) for number in numbers)
@@ -70,7 +70,7 @@ _COUNT = "a whole number from 1", _number_between(1, whole=True)
 _FLAG = "True or False", lambda value: isinstance(value, bool)
 _PAIR = "(low, high), low not above high", _is_pair
 _LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
-_OPTIONS = {  # option, or function.option: what is accepted, and how that is told
+_OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
     **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
     **dict.fromkeys(("ignore_case", "prefilled", "soft"), _FLAG),
@@ -102,7 +102,7 @@ _TOGETHER = (  # options of one function that limit each other: (lower, upper, h
 
 
 def _check_options(function, options: dict) -> None:
-    """Raise ValueError for an option value that makes no sense, with the values that do."""
+    """Raise ValueError for an unusable option value; it says what is accepted."""
     name = function.__name__
     defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
     for option, value in options.items():
@@ -122,12 +122,12 @@ def _check_options(function, options: dict) -> None:
 
 @functools.lru_cache(256)
 def _validator(schema: str):
-    """The checker of a JSON Schema as text."""
+    """The cached validator of a JSON Schema, given as text."""
     return checker_of(json.loads(schema))
 
 
 def _is_schema(schema) -> bool:
-    """Whether a value is a valid JSON Schema; without jsonschema the first text tells."""
+    """Whether a value is a valid JSON Schema; True without jsonschema, which then fails on the first text."""
     try:
         _validator(schema if isinstance(schema, str) else json.dumps(schema))
     except Exception as error:  # whatever a library makes of any schema
@@ -162,9 +162,9 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
-    """Score a batch by the per-sample core; options in a call count unless they are lists: those are columns."""
+    """Score a batch by the per-sample core; options given in a call apply, but lists among them are columns."""
     if function.grades and completions:
-        _load("math_grader").start_worker()  # beside what follows
+        _load("math_grader").start_worker()  # in parallel with what follows
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options
@@ -189,7 +189,7 @@ def _evaluate(function, options: dict, prompts, completions, positional, given) 
 
 
 def _signature(columns: dict) -> inspect.Signature:
-    """(prompts, completions, columns, **kwargs), for trainers that look; columns are {name: is it required}."""
+    """(prompts, completions, columns, **kwargs), for trainers that inspect it; columns: {name: is it required}."""
     named = {"prompts": True, "completions": True} | {c: r for c, r in columns.items() if c != "prompt"}
     parameters = [inspect.Parameter(c, 1, default=inspect.Parameter.empty if r else None) for c, r in named.items()]
     return inspect.Signature([*sorted(parameters, key=lambda p: p.default is None), inspect.Parameter("kwargs", 4)])
@@ -213,9 +213,9 @@ class Configured:
 def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
     """Turn `core(text, column, ..., *, option=...) -> float | None` into a reward function over a batch.
 
-    Columns without a default are required; of `one_of`, one is; the column `prompt` is that row's prompt. `grades`: it
-    uses math_grader.py. `across(values, prompts)` makes the scores of what the core returns, where they depend on the
-    other completions of a prompt; such a function has `needs_group` true, and all of a group must be in one call.
+    Columns without a default are required, and one of `one_of`; the column `prompt` is the row's prompt. `grades`: the
+    core uses math_grader.py. `across(values, prompts)` turns the core's values into scores that depend on the other
+    completions of a prompt; such a function has `needs_group` set, and a call must contain whole groups.
     """
     if core is None:
         return functools.partial(reward, one_of=one_of, threads=threads, grades=grades, across=across)

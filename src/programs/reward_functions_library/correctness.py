@@ -33,8 +33,8 @@ def correctness_reward(text, answer):
     """1 where the text of the only `<answer>…</answer>` equals `answer`, else 0: {0, 1}, w 1. Listing pays nothing.
     >>> correctness_reward(None, ["<answer>46</answer>", "46", "<answer>4</answer><answer>46</answer>"], ["46"] * 3)
     [1.0, 0.0, 0.0]"""
-    found, golds = _sections(text, "answer"), _golds(answer)
-    return found in ([gold.strip()] for gold in golds) if golds else None
+    answers, golds = _sections(text, "answer"), _golds(answer)
+    return answers in ([gold.strip()] for gold in golds) if golds else None
 
 
 @reward
@@ -45,11 +45,11 @@ def exact_match(text, answer, *, ignore_case=False):
     [1.0, 0.0]"""
     golds = [*map(narrow, _golds(answer))]
     golds += [_QUOTED.sub(r"\2\3\4", gold.strip()) for gold in golds]
-    found = {*_found(text)}
-    found = [*_readings(text), *(map(narrow, found) if len(found) == 1 else ())]
+    answers = {*_found(text)}
+    answers = [*_readings(text), *(map(narrow, answers) if len(answers) == 1 else ())]
     fold = str.casefold if ignore_case else str
-    found, golds = ({fold(_tight(" ".join(part.split()).rstrip("."))) for part in parts} for parts in (found, golds))
-    return bool(found & golds) if golds else None
+    left, right = ({fold(_tight(" ".join(x.split()).rstrip("."))) for x in texts} for texts in (answers, golds))
+    return bool(left & right) if golds else None
 
 
 @reward(one_of=("answer", "reference"))
@@ -59,15 +59,15 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
     >>> fuzzy_match(None, ["the cat sat", "a cat"], ["the cat sat"] * 2)
     [1.0, 0.4]"""
     units = list if unit == "character" else _WORD.findall
-    found, scores = units(_final(text, marked=False).casefold()), []
+    words, scores = units(_final(text, marked=False).casefold()), []
     for gold in (units(gold.casefold()) for gold in _golds(reference if answer is None else answer)):
         masks, full = {}, (1 << len(gold)) - 1
         for i, word in enumerate(gold):
             masks[word] = masks.get(word, 0) | 1 << i
         row = full  # its zero bits count the LCS: one addition a word (Hyyrö 2004)
-        for mask in (masks[word] for word in found if word in masks):
+        for mask in (masks[word] for word in words if word in masks):
             row = ((row + (row & mask)) | (row & ~mask)) & full
-        scores.append(2 * (len(gold) - row.bit_count()) / max(1, len(found) + len(gold)))
+        scores.append(2 * (len(gold) - row.bit_count()) / max(1, len(words) + len(gold)))
     return max(scores, default=None)
 
 
@@ -79,8 +79,8 @@ def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
-    found = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
-    return any(abs(found - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
+    number = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
+    return any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
 
 
 @reward(grades=True)
@@ -109,7 +109,7 @@ _CHOICE = re.compile(
 
 
 def _letter(answer: str) -> str | None:
-    """The only choice letter of an answer, alone or before its text."""
+    """The choice letter of an answer, alone or before its text; None if it names a second one."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     match = _CHOICE.fullmatch(answer)
     return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
@@ -123,12 +123,12 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    found = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
-    return found in golds if golds else None
+    letter = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
+    return letter in golds if golds else None
 
 
 def _gold_letter(gold) -> str | None:
-    """The letter of an index, or of "(b)", "Answer: B" and "B. Vitamin C"; a label "1" as it is; none of "A, C"."""
+    """The letter for an index, "(b)", "Answer: B" or "B. Vitamin C"; a label "1" stays; None for "A, C"."""
     text = marked_gold(narrow(str(gold)))
     named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
     several = named and second_letter(named[1], text[named.end() :])
@@ -142,7 +142,7 @@ def _squad_words(text: str) -> list[str]:
 
 
 def _squad_golds(answer, answers) -> list[list[str]] | None:
-    """The words of each gold: one or a list, or SQuAD's {"text": [...]}, where none means that there is no answer."""
+    """Words of each gold: of a text, a list, or SQuAD's {"text": [...]}, where [] means no answer; None if unusable."""
     given = answers if answer is None else answer
     if isinstance(given, dict):
         texts = given.get("text")
@@ -153,10 +153,10 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
     return [_squad_words(gold) for gold in _golds(given)] or None
 
 
-def _squad_f1(found: list[str], gold: list[str]) -> float:
-    """F1 of two bags of words; without words on a side, whether both have none."""
-    common = (Counter(found) & Counter(gold)).total()
-    return 2 * common / (len(found) + len(gold)) if found and gold else float(found == gold)
+def _squad_f1(words: list[str], gold: list[str]) -> float:
+    """F1 of two bags of words; if one is empty, 1 if both are, else 0."""
+    common = (Counter(words) & Counter(gold)).total()
+    return 2 * common / (len(words) + len(gold)) if words and gold else float(words == gold)
 
 
 @reward(one_of=("answer", "answers"))
@@ -189,11 +189,11 @@ def squad_f1(text, answer=None, answers=None):
 
 
 # ---- programs
-_TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
+_TESTS = ("tests", "test_cases", "test", "test_list")  # the column's names in common data sets
 
 
 def _verdict(code: str, tests, **settings):
-    """Run tests, a list or its JSON, in the sandbox; None if the row's tests cannot be used."""
+    """Run tests, a list or its JSON, in the sandbox; None, with a warning, if they cannot be used."""
     sandbox = _load("sandbox")
     try:
         tests = sandbox.loaded_tests(tests)

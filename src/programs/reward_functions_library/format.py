@@ -173,7 +173,7 @@ def no_repetition(text, *, ngram_size=3, threshold=0.7):
 
 
 def _scripts(text: str) -> Counter:
-    """Letters by script; those of scripts not in the table are together."""
+    """{script: number of letters}; scripts that are not in the table count as OTHER."""
     names = {c: unicodedata.name(c, "") for c in {*text} if c.isalpha()}
     scripts = {c: next((s for s in _SCRIPTS if s in name), "OTHER") for c, name in names.items()}
     return Counter(scripts[c] for c in text if c in scripts)

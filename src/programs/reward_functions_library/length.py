@@ -56,7 +56,7 @@ def cosine_scaled(text, answer, *, max_length=1000, correct=(0.5, 1.0), wrong=(-
 
 
 def _cosine(length: float, limit: float, start: float, end: float) -> float:
-    """From `start` at length 0 to `end` at the limit and above, along half a cosine."""
+    """Half a cosine from `start` at length 0 to `end` at the limit and above."""
     share = (1 + math.cos(math.pi * min(1.0, length / limit))) / 2
     return start * share + end * (1 - share)
 
@@ -83,7 +83,7 @@ def token_cosine_scaled(
 
 
 def _kimi_scores(graded: list, prompts) -> list[float | None]:
-    """The length rewards of (score, length) pairs; the rows of one prompt are a group, without prompts all are."""
+    """Length rewards of (score, length) pairs; rows with one prompt form a group; without prompts, all rows do."""
     prompts = [None] * len(graded) if prompts is None else prompts
     keys = [json.dumps(prompt, sort_keys=True, default=repr) for prompt in prompts]
     lengths, scores = {}, []

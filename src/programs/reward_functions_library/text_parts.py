@@ -1,4 +1,4 @@
-"""Finding answers, blocks and sections in texts."""
+"""Find answers, blocks and sections in texts."""
 
 import itertools
 import json
@@ -39,19 +39,19 @@ _POWER = re.compile(r"\s*(?:\\times|\\cdot|[×·*xX])\s*10\s*(?:\^|\*\*)\s*\{?([
 _EQUATION = re.compile(
     r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
 )
-_AROUND = " \t\n'\"`*_$「」“”"  # what may stand around an answer
-_QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # what a gold loses
+_AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
+_QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # neither white space nor of no width
+_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
 def _sections(text: str, tag: str) -> list[str]:
     """The contents of every `<tag>…</tag>`."""
-    found = [part.partition(f"</{tag}>") for part in text.split(f"<{tag}>")[1:]]
-    return [content.strip() for content, closed, _ in found if closed]
+    parts = [part.partition(f"</{tag}>") for part in text.split(f"<{tag}>")[1:]]
+    return [content.strip() for content, closed, _ in parts if closed]
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
@@ -63,13 +63,13 @@ def _blocks(text: str) -> list[tuple[str, str]]:
 
 
 def _inside(lines: list[str], start: int, end: int) -> str:
-    """The lines between two fences, less the indentation of the first one: a block may stand in a list."""
+    """The lines between two fences without the first fence's indentation, as a block may be in a list."""
     indent = len(lines[start]) - len(lines[start].lstrip())
     return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
 
 
 def extract_code_block(text: str, language: str = "python") -> str:
-    """Return the last closed block labelled with the language (python: py, python3), else one without label, or ""."""
+    """Return the last closed block with the language's label (or py, python3), else the last without label, else ""."""
     labels = (language, "py", "python3") if language == "python" else (language,)
     blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(text))]
     named = [content for label, content in blocks if label in labels]
@@ -77,32 +77,30 @@ def extract_code_block(text: str, language: str = "python") -> str:
 
 
 def _code(text: str) -> str:
-    """The last Python block of the visible text, or all of it if it holds no fence."""
+    """The last Python block of the visible text, or all of it if it has no fence."""
     return extract_code_block(visible(text)) if "```" in text else visible(text)
 
 
 def _found(text: str, marked=True) -> list[str]:
-    """What stands in the marks of the answer, with the quotes and signs around it."""
+    """Answers in `<answer>`, else (if `marked`) in boxes, else after marks and phrases, with quotes around them."""
     text = corrected(visible(text)) if marked else visible(text)
-    found = _sections(text, "answer") or (marked and boxes_in(text))
-    found = (
-        [part for whole in found for part in boxes_in(whole) or _stated(whole) or [whole]]
-        if found
-        else marked and _stated(text)
-    )
-    return [part for part in found or () if part.strip()]
+    if wholes := _sections(text, "answer") or (marked and boxes_in(text)):
+        parts = [part for whole in wholes for part in boxes_in(whole) or _stated(whole) or [whole]]
+    else:
+        parts = _stated(text) if marked else []
+    return [part for part in parts if part.strip()]
 
 
 def extract_answer(text: str, marked=True) -> str | None:
-    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without, "" where two differ."""
-    found = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
-    return None if not found else found[-1] if len({*found}) == 1 else ""
+    """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without one, "" if two differ."""
+    answers = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
+    return None if not answers else answers[-1] if len({*answers}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
-    """What follows each mark or phrase, up to the end of its sentence; a second answer after that stays."""
-    stated, found = [], [*marks(text)]
-    for mark, after in itertools.zip_longest(found, found[1:]):
+    """The text after each mark or phrase, up to the end of its sentence, or with a hedge that follows it."""
+    stated, places = [], [*marks(text)]
+    for mark, after in itertools.zip_longest(places, places[1:]):
         rest = text[mark.end() : mark.end() + 300]
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
@@ -115,12 +113,12 @@ def _stated(text: str) -> list[str]:
 
 def _final(text: str, marked=True) -> str:
     """The marked answer, else all of the visible text."""
-    found = extract_answer(text, marked)
-    return (corrected(visible(text)) if marked else visible(text)).strip() if found is None else found
+    answer = extract_answer(text, marked)
+    return (corrected(visible(text)) if marked else visible(text)).strip() if answer is None else answer
 
 
 def _readings(text: str) -> tuple[str, str]:
-    """The final answer in ASCII's width, as it stands and without the words after it."""
+    """The final answer in ASCII's width, (as it is, without the words after it)."""
     final = narrow(_final(text))
     return final, without_words(final).strip(_AROUND)
 
@@ -132,7 +130,7 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    text = _SCALED.sub(lambda found: f"e{_ZEROS[found[1].lower()]}", text)
+    text = _SCALED.sub(lambda m: f"e{_ZEROS[m[1].lower()]}", text)
     match = _NUMBER.fullmatch(with_point(text))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
@@ -142,7 +140,7 @@ def _number(value) -> float | None:
 
 
 def _tight(text: str) -> str:
-    """A list or matrix of numbers without the blanks around its brackets and commas."""
+    """Remove the blanks around brackets and commas in a list or matrix of numbers."""
     return re.sub(r" ?([\[\],]) ?", r"\1", text) if re.fullmatch(r"\[[-+\d.,eE\[\] ]*\]", text) else text
 
 
@@ -152,34 +150,34 @@ def _golds(answer) -> list[str]:
 
 
 def _length(text: str, completion_ids, unit: str) -> int:
-    """The length in words, characters, or tokens of the completion_ids that trainers pass."""
+    """The length in words, in characters, or in tokens, which completion_ids has."""
     if unit == "tokens" and completion_ids is None:
         raise TypeError("got no column completion_ids; expected it for unit='tokens'; try unit='words'")
     return len({"words": text.split, "characters": text.strip, "tokens": lambda: completion_ids}[unit]())
 
 
 def _distinct(units, size: int) -> float:
-    """Distinct n-grams over all n-grams; 1 where there is none."""
+    """Distinct n-grams over all n-grams; 1 if there are none."""
     n = len(units) - size + 1
     grams = [units[i : i + size] if isinstance(units, str) else tuple(units[i : i + size]) for i in range(n)]
     return len({*grams}) / len(grams) if grams else 1.0
 
 
 def _layout(text: str, tags) -> list[str]:
-    """Text before, between and after the opening and closing marks, as far as they stand once and in this order."""
+    """Text before, between and after the tags' marks, up to the first that is not there exactly once and in order."""
     pieces = [text]
     for mark in (mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
-        before, found, after = pieces[-1].partition(mark)
-        if not found or text.count(mark) != 1:
+        before, mark_found, after = pieces[-1].partition(mark)
+        if not mark_found or text.count(mark) != 1:
             break
         pieces[-1:] = before, after
     return pieces
 
 
 def _json(text: str):
-    """The value of strict JSON, alone or as the one fenced block of a text; None if it is none."""
+    """The value of strict JSON, alone or as the only fenced block of a text; None for other texts."""
     blocks, ends = _blocks(text), text.strip()[:3] + text.strip()[-3:]
-    try:  # int refuses NaN and Infinity
+    try:  # parse_constant=int refuses NaN and Infinity
         return json.loads(blocks[0][1] if len(blocks) == 1 and ends == "``````" else text, parse_constant=int)
     except (ValueError, RecursionError):
         return None

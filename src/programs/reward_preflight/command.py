@@ -22,7 +22,7 @@ from programs.reward_preflight.scoring import TOKEN_CHARACTERS
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
 ALL, CALLED, SAMPLED = ("reward", "environment", "model"), ("reward", "environment"), ("model",)
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
-FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, with what it has an effect)
+FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, modes in which it has an effect)
     "group_size": ("completions per prompt in the run", "G", 8, (2, 1e6), SAMPLED),
     "max_new_tokens": ("longest completion of the run; cuts probes, at 4 characters a token", "N", int, (1, 1e7), ALL),
     "prompt_column": ("column with the prompt", "NAME", "prompt", None, ALL),
@@ -88,26 +88,26 @@ def make_parser() -> argparse.ArgumentParser:
     flag("allow", allow, "NAME=SHARE", type=share_of, action="append")
     parser.add_argument("--chat", action="store_true", help="the run has --chat: string prompts become user messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # the reward's process
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # for OwnProcess
     return parser
 
 
 def check_arguments(args) -> None:
-    """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
+    """Raise UserError for arguments that do not fit together; resolve names of rewards, and --max_new_tokens."""
     names = [name for name in ("list", *ALL) if getattr(args, name)]
     modes = [name for name in names if not (name == "reward" and (args.environment or args.model))]
-    said = " and ".join(f"--{name}" for name in modes)
-    known = "expected one of --list, --reward, --environment, --model"
-    need(len(modes) == 1, f"got {said or 'no mode'}; {known}")
+    given = " and ".join(f"--{name}" for name in modes)
+    expected = "expected one of --list, --reward, --environment, --model"
+    need(len(modes) == 1, f"got {given or 'no mode'}; {expected}")
     need(args.reward or not args.model, "got --model without --reward; expected a reward that scores its samples")
-    need(args.list or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
-    usual, mode = make_parser().parse_args([]), modes[0]
+    need(args.list or args.data, f"got {given} without --data; expected rows; try --data FILE.jsonl")
+    defaults, mode = make_parser().parse_args([]), modes[0]
     for name, (*_, limits, fits) in (FLAGS | {"chat": (None, ("reward", "model"))}).items():
         value = getattr(args, name)
         if isinstance(limits, tuple) and value is not None:
             low, high = limits
             need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-        idle = mode in ALL and mode not in fits and value != getattr(usual, name)
+        idle = mode in ALL and mode not in fits and value != getattr(defaults, name)
         need(not idle, f"got --{name} with --{mode}, where it has no effect; expected it with --{' or --'.join(fits)}")
     args.reward = [full_spec(spec, LIBRARY) for spec in args.reward or []]
     args.allow = dict(args.allow or [])
@@ -115,7 +115,7 @@ def check_arguments(args) -> None:
 
 
 def preflight(args) -> int:
-    """--reward, --environment: all checks on rows drawn from the data."""
+    """--reward, --environment: run all checks on rows drawn from the data; returns the exit code."""
     started, rows = time.perf_counter(), load_rows(args, args.limit or 64)
     make, checks = (environment_process, EnvironmentPreflight) if args.environment else (reward_process, Preflight)
     with make(args, rows) as process:

@@ -12,8 +12,8 @@ from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.scoring import GIVE_UP, PAYING_ROWS, Checks, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
-AGAIN_ROWS = 4  # of which as many are played again, and all at once
-OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
+AGAIN_ROWS = 4  # conversations of each policy that are played again, alone and all at once
+OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # must be the same when played again
 CAUSES = {
     "shared_state": "something outlives a conversation, such as a class attribute or a module variable",
     "not_deterministic": "it depends on chance, time or the outside world",
@@ -32,7 +32,7 @@ ENVIRONMENT_ADVICE = {
 
 @dataclass
 class Played:
-    """A conversation of a scripted policy: its outcome, None where it came to no end or was not played."""
+    """A conversation of a scripted policy; its outcome is None if it did not end or was not played."""
 
     policy: str
     row: dict
@@ -41,7 +41,7 @@ class Played:
 
 
 class EnvironmentPreflight(Checks):
-    """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
+    """Plays scripted policies and checks what they are paid, what fails, and whether results repeat."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
@@ -95,7 +95,7 @@ class EnvironmentPreflight(Checks):
     # ---- gold
 
     def gold(self) -> list[Played]:
-        """Play what should have full marks, in the variant that is paid best."""
+        """Play gold answers in the variant that is paid best, and add findings about them."""
         scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
         scripts = [(row, variants) for row, variants in zip(self.rows, scripts, strict=True) if variants]
         if not scripts:
@@ -119,7 +119,7 @@ class EnvironmentPreflight(Checks):
         return golds
 
     def trial(self, pairs: list[tuple]) -> list[float]:
-        """Returns of gold in one variant, on the first rows."""
+        """Returns of one variant of gold on the first rows."""
         jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
         replies = [play_in(self.process, [job]) for job in jobs]
         return [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
@@ -129,18 +129,18 @@ class EnvironmentPreflight(Checks):
         return sum(value >= self.full() for value in paid) / max(1, len(paid)), statistics.fmean(paid or [-math.inf])
 
     def full(self) -> float:
-        """The return from which a conversation has full marks."""
+        """The lowest return that counts as full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
 
     # ---- the same again
 
     def same_again(self, plays: list[Played]) -> None:
-        """Play conversations again, all at once turn by turn, and with an object that has served another one."""
+        """Replay conversations: alone, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
             self.compare(play, play_in(self.process, [play.job]), "when it is played again")
         together = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
-        if "outcomes" not in together:  # one finding for a loss of all
+        if "outcomes" not in together:  # all are lost at once: one finding
             self.compare(plays[0], together, "when it is played beside others")
         for play, outcome in zip(plays, together.get("outcomes", []), strict=False):
             self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
@@ -148,7 +148,7 @@ class EnvironmentPreflight(Checks):
         for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
         for group in by_kind.values():
-            first = max(group, key=lambda play: play.outcome["return"])  # what it leaves behind shows in the worst
+            first = max(group, key=lambda play: play.outcome["return"])  # the best, then the worst: leftovers show
             last = min((x for x in group if x.row is first.row), key=lambda play: play.outcome["return"])
             outcomes = play_in(self.process, [first.job, last.job], reuse=True).get("outcomes")
             names = differs(last.outcome, outcomes[1]) if outcomes else ["raises"]
@@ -157,7 +157,7 @@ class EnvironmentPreflight(Checks):
                 self.find("reset", text, last, False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
-        """A finding where a conversation is another one than before: it fails, or only its words differ."""
+        """Add a failure if a replayed conversation is lost or ends differently, a warning if only its texts differ."""
         if "outcomes" not in reply:
             return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
         outcome = reply["outcomes"][0]
@@ -169,8 +169,8 @@ class EnvironmentPreflight(Checks):
         return None
 
     def name_cause(self, play: Played, message: str, failed: bool) -> None:
-        """Add a finding that says whether chance or what another conversation left behind is the cause."""
-        if failed not in self.causes:  # the first of its kind is played in two new processes
+        """Add a finding that says whether the cause is chance or what another conversation left behind."""
+        if failed not in self.causes:  # the first such conversation is played alone in two new processes
             alone = []
             for _ in range(2):
                 with environment_process(self.args, self.rows) as fresh:
@@ -183,10 +183,11 @@ class EnvironmentPreflight(Checks):
     # ---- what is paid
 
     def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
-        known = [play for play in plays if play.outcome]
-        outcomes = [play.outcome for play in known]
+        """The report's line for a policy, with findings if it is paid too much."""
+        ended = [play for play in plays if play.outcome]
+        outcomes = [play.outcome for play in ended]
         paid = [outcome["return"] for outcome in outcomes]
-        line = {"name": name, "conversations": len(plays), "problems": len(plays) - len(known)}
+        line = {"name": name, "conversations": len(plays), "problems": len(plays) - len(ended)}
         for key, figure in (("mean", statistics.fmean), ("min", min), ("max", max)):
             line[key] = figure(paid) if paid else None
         for key in ("turns", "calls", "failures", "seconds"):
@@ -197,16 +198,16 @@ class EnvironmentPreflight(Checks):
             return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
         line |= {"allowed": self.args.allow.get(name, POLICIES[name][0]), "what": POLICIES[name][1].__doc__}
         best = [play.outcome["return"] for play in golds if play.outcome]
-        usual, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, known, strict=True))
+        gold, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, ended, strict=True))
         rows = ECHOED if name == "echo" else PAYING_ROWS
-        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone", rows)
+        return self.payment(line, pairs, gold, min(paid, default=0.0), "return", "pay for the task alone", rows)
 
 
 def loss_of(reply: dict) -> tuple[str, str]:
-    """(fault, hung or died; the message) of a reply without outcomes."""
+    """("fault", "hung" or "died", the message) of a reply without outcomes."""
     return next((kind, str(reply[kind])) for kind in ("fault", "hung", "died") if kind in reply)
 
 
 def differs(one: dict, two: dict) -> list[str]:
-    """Names of what two outcomes do not share."""
+    """The keys of OUTCOME in which two outcomes differ."""
     return [name for name in OUTCOME if one[name] != two[name]]

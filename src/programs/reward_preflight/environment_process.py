@@ -1,4 +1,4 @@
-"""The environment's own process: scripted policies play conversations as in a run, without tokens."""
+"""The environment's own process: scripted policies play conversations as in a run, with texts in place of tokens."""
 
 import dataclasses
 import hashlib
@@ -24,12 +24,12 @@ from programs.reward_preflight.reward_process import (
     serve_calls,
 )
 
-# settings of a run that the parts read, at their defaults
+# defaults of a run's settings that the parts read
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
 
 def environment_process(args, rows: list[dict]) -> OwnProcess:
-    """The process of an environment; `about` says of what kind each row is."""
+    """Start the process of an environment; its `about` describes the environment of each row."""
     loaded = {name: getattr(args, name) for name in ("environment", "reward", "max_turns", "tool_timeout")}
     loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
     files = [file_of(spec) for spec in (args.environment, *args.reward)]
@@ -38,15 +38,15 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
 
 
 def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
-    """Play conversations {"row": place, "script": answers} in one batch.
+    """Play conversations {"row": index, "script": answers} in one batch.
 
-    `reuse`: one object plays the conversations of its kind one after the other, as with TRL.
+    `reuse`: one object per kind of environment plays one conversation after the other, as with TRL.
     """
     return process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
 
 
 def load_environment_process(**given) -> tuple:
-    """(what kind each row is of, function that answers a call) for an environment."""
+    """(Description of each row's environment, function that answers calls of `play_in`)."""
     config, rows = SimpleNamespace(**given, **RUN), given["rows"]
     environments, reward = load_scored(config)
     check_environment_rows(environments, rows)
@@ -63,7 +63,7 @@ def load_environment_process(**given) -> tuple:
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
             setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
             return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, reward)]}
-        except UserError as error:  # the environment's or a reward's fault, told with file and line
+        except UserError as error:  # names the file and line in the environment or a reward
             return {"fault": str(error)}
         except BaseException as error:  # SystemExit of a reset ends a run too
             where = own_frame(raised_at(error), files)
@@ -74,7 +74,7 @@ def load_environment_process(**given) -> tuple:
 
 
 def same_objects(environments: Environments) -> Environments:
-    """Environments of which each kind is one object, that serves one conversation after another as with TRL."""
+    """The environments with a single object per kind, which serves all conversations, as with TRL."""
 
     def kept(kind):
         environment = kind.make()
@@ -84,20 +84,20 @@ def same_objects(environments: Environments) -> Environments:
 
 
 def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list[dict]:
-    """Play conversations and return their outcomes."""
+    """Play conversations together and return their outcomes."""
     chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
-    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # the result of a tool that hangs
+    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # what a tool that hangs returns
 
     def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         answers = []
         for ids, number in zip(prompts, numbers, strict=True):
             script, messages = jobs[number]["script"], texts.begun[ids[0]]
-            over = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
-            said = script[turn] if turn < len(script) else over
-            said = copied(said, messages, chosen[number]["prompt"]) if said.startswith("\0the ") else said
+            further = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
+            answer = script[turn] if turn < len(script) else further
+            answer = copied(answer, messages, chosen[number]["prompt"]) if answer.startswith("\0the ") else answer
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
-                said = ""  # a tool that hangs costs its time limit once
-            answers.append(([*texts.encode(said), 0], [0.0, 0.0]))
+                answer = ""  # no more calls: each would wait for the time limit again
+            answers.append(([*texts.encode(answer), 0], [0.0, 0.0]))
         return answers
 
     conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
@@ -107,7 +107,7 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list
 
 
 def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:
-    """The figures of a conversation; `said` is the same where all messages are."""
+    """The figures of a conversation; `said` is a hash of all its messages."""
     tool_results = [message for message in conversation.messages if message["role"] == "tool"]
     text = json.dumps(conversation.messages, sort_keys=True, default=str)
     names = ("calls", "failures", "ended_by", "seconds", "turn_rewards")
@@ -121,7 +121,7 @@ def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: st
 
 
 def serve(fd: int) -> None:
-    """What the process does that --serve starts."""
+    """Run as an OwnProcess, which --serve starts, until its parent hangs up; `fd`: the connection to it."""
     os.set_inheritable(fd, False)
     connection = Connection(fd)
     kind, trace, subject, loaded = connection.recv()

@@ -1,4 +1,4 @@
-"""--model: how often a model's own samples pass, and whether RL, a warm start or other prompts fit."""
+"""--model: how often a model's samples pass, and whether RL, a warm start or other prompts are due."""
 
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ from programs.reward_preflight.rows_and_gold import pick
 
 
 class ModelSettings(BaseConfig):
-    """The settings of the command line, and those that the parts read of a run beside them."""
+    """The command line's settings, and the further settings of a run that the parts read."""
 
     device, rollout_engine, rollout_batch_size = "auto", "hf", 64
     lora_rank, load_in_4bit = 0, False
@@ -29,7 +29,7 @@ class ModelSettings(BaseConfig):
 
 
 def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
-    """`count` scored completions of each of `most` prompts, those of a prompt beside each other."""
+    """Sample and score `count` completions for each of at most `most` prompts, grouped by prompt."""
     import numpy as np
 
     device = start_processes(config)
@@ -45,7 +45,7 @@ def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) 
 
 
 def pass_report(args, samples: list[dict]) -> dict:
-    """The figures of samples, `args.samples_per_prompt` of each prompt; a sample passes as eval/accuracy counts it."""
+    """Figures of samples grouped by prompt; one passes if the first reward gives full marks, as in eval/accuracy."""
     full, count = 1.0 if args.full_score is None else args.full_score, args.samples_per_prompt
     first = next(iter(samples[0]["rewards"]))
     passed = [one["rewards"][first] is not None and one["rewards"][first] >= full for one in samples]
@@ -84,7 +84,7 @@ def print_pass_report(report: dict) -> None:
 
 
 def model_preflight(args) -> int:
-    """--model: sample, score, and say what fits."""
+    """--model: sample, score and print the verdict; returns the exit code."""
     started = time.perf_counter()
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256

@@ -10,12 +10,12 @@ from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
 from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, excerpt, ranked
 
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
-FULL_SHARE = 0.95  # of the highest score: full marks, but for a small part such as one that shapes the length
+OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # plain text for the embedded model
+FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
-SLOW_S = 1.0  # a completion above this is a warning
+SLOW_S = 1.0  # seconds for a completion above which there is a warning
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
     "hung": "run the work in a process that can be killed; --timeout_s allows more time",
@@ -45,10 +45,10 @@ class Preflight(Checks):
         super().__init__(args, rows, profile=args.profile)
         self.functions = process.about
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
-        self.best = {}  # by function: the highest score of gold above 1
-        self.weighted = {}  # by function: what `weight_column` says of it
-        self.upside_down = False  # a form of gold is paid less than wrong answers in that form
-        self.whole = {function["name"] for function in self.functions if function["needs_group"]}
+        self.best = {}  # {function: the highest score of gold, at least 1}
+        self.weighted = {}  # {function: its `weight_column`}
+        self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
+        self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
@@ -75,9 +75,9 @@ class Preflight(Checks):
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The highest score of the functions that apply to a completion, by their ranges.
+        """The highest total score that a completion can get from the functions that apply to it.
 
-        Without a documented one it is what gold gets at best, 1 at least.
+        A function counts with its documented range, else with gold's best score, at least 1.
         """
         if self.args.full_score is not None:
             return self.args.full_score
@@ -86,7 +86,7 @@ class Preflight(Checks):
             name, (low, high) = function["name"], bounds(function["range"])
             ends = (low or 0.0, self.own_best(name, graded.row) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
-            # a score that compares the completions of a group is no part of what one alone can reach
+            # scores that compare a group's completions are left out: a single completion cannot reach them
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
         return tops
 
@@ -100,14 +100,14 @@ class Preflight(Checks):
         return total is not None and total >= full * (FULL_SHARE if full > 0 else 1.0) - 1e-6
 
     def figures(self, results: list[Graded]) -> dict:
-        """Share of full marks among the rows to which a function applies, mean score, share of None."""
+        """Share of full marks among rows to which some function applies, mean score, and share of None."""
         totals = [total for graded in results if (total := self.grader.total(graded)) is not None]
         applicable = len(totals) + sum(bool(graded.problems) for graded in results)
         full = sum(map(self.is_full, results)) / max(1, applicable)
         return {"full_marks": full, "mean": statistics.fmean(totals or [0.0]), "none": 1 - applicable / len(results)}
 
     def gold(self) -> list[Graded]:
-        """Score the reference completions in the format that scores best."""
+        """Score the reference completions, in the format that scores best on the first rows."""
         pairs = [(row, variants) for row in self.rows if (variants := gold_variants(row, self.args))]
         need(
             pairs,
@@ -120,14 +120,14 @@ class Preflight(Checks):
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
         self.note_best(results)
-        self.weighted = {name: found for name in self.best if (found := weight_column(results, name, self.args))}
+        self.weighted = {name: column for name in self.best if (column := weight_column(results, name, self.args))}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
         self.report["gold"]["weighted_by"] = sorted({column for column, _, weighs in self.weighted.values() if weighs})
         return results
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
-        """Gold in one variant, on the first rows; each has the next row's gold too in the batch, as a wrong answer."""
+        """Score gold in one variant on the first rows, in a batch with the next rows' gold as wrong answers."""
         few = pairs[:TRIAL_ROWS]
         wrong = [(row, text) for (row, _), (_, text) in zip(few, few[1:] + few[:1], strict=True)]
         results = self.grader.grade([*few, *wrong])
@@ -138,12 +138,12 @@ class Preflight(Checks):
         return results
 
     def note_best(self, results: list[Graded]) -> None:
-        """Remember the highest scores above 1 of each function."""
+        """Keep each function's highest score, at least 1."""
         for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
             self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
 
     def look_at_gold(self, results: list[Graded]) -> None:
-        """Findings about recall, None, and what a run cuts off."""
+        """Add findings about gold: recall, None, weights of rows, texts longer than the run's limit."""
         gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
         low = []
         for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
@@ -170,17 +170,17 @@ class Preflight(Checks):
     # ---- probes
 
     def probes(self, golds: list[Graded]) -> None:
-        """Score the completions that must not pay, made from rows whose gold scored best."""
+        """Score the completions that must not pay, made from rows with full marks first."""
         limit = self.args.limit_characters
         prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
         ranked_rows = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
         tables = {}
         for name, (_, function) in PROBES.items():
             long = name == "very_long"
-            made = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
-            pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
+            probes = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
+            pairs = [(row, text) for row, texts in probes for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
-        gold, own = self.report["gold"]["mean"], {g.row["number"]: self.grader.total(g) for g in golds}
+        gold, own_totals = self.report["gold"]["mean"], {g.row["number"]: self.grader.total(g) for g in golds}
         paid = {
             name: [(score, graded) for graded in results if (score := self.grader.total(graded)) is not None]
             for name, results in tables.items()
@@ -188,7 +188,7 @@ class Preflight(Checks):
         lowest = min((score for pairs in paid.values() for score, _ in pairs), default=0.0)
         if gold - min(0.0, lowest) < 1e-9:
             self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
-        tried = [g for results in tables.values() for g in results if own[g.row["number"]] is not None]
+        tried = [g for results in tables.values() for g in results if own_totals[g.row["number"]] is not None]
         unscored = [g for g in tried if not g.problems and self.grader.total(g) is None]
         if 2 * len(unscored) > sum(not g.problems for g in tried):
             message = f"{len(unscored)} of {len(tried)} completions that must not pay get None, where gold has a score"
@@ -201,7 +201,7 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own))
+            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own_totals))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
@@ -211,9 +211,9 @@ class Preflight(Checks):
     # ---- contract, functions
 
     def contract(self, golds: list[Graded]) -> None:
-        """Score one mixed batch twice, reversed and one by one; the scores have to be the same.
+        """Score one batch of right and wrong texts twice, reversed and one by one: scores must not change.
 
-        It has an empty completion before each other one, which must not get what the last one has left behind.
+        An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
         pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in ("", own)]
@@ -238,7 +238,7 @@ class Preflight(Checks):
             self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 
     def in_a_new_process(self, golds: list[Graded]) -> bool:
-        """Whether gold in each row's next variant scores the same in a new process, in another order."""
+        """Whether gold, with another variant in each row, scores the same in a new process in reversed order."""
         variants = [[*gold_variants(graded.row, self.args).values()] for graded in golds]
         count = max(TRIAL_ROWS, *map(len, variants))
         texts = [texts[i % len(texts)] for i, texts in enumerate(variants[:count])]
@@ -249,18 +249,18 @@ class Preflight(Checks):
         return self.agree(first, other, "state", "in a new process, in reversed order")
 
     def without_gold(self) -> None:
-        """Score a text for the rows without a reference, which a run has too: findings where that fails."""
+        """Score a text for the rows without a reference, which a run has too; failures become findings."""
         rows = [row for row in self.rows if not row["gold"]][:PROBE_ROWS]
         for row in rows:
             row["gold"] = None
         self.grader.grade([(row, "<answer>0</answer>") for row in rows], alone=True)
 
     def agree(self, a: list[Graded], b: list[Graded], check: str, how: str) -> bool:
-        """Whether two gradings of the same completions agree; findings where not."""
+        """Whether two gradings of the same completions agree; differences become findings."""
         same = True
         for x, y in zip(a, b, strict=True):
             names = (x.parts.keys() & y.parts.keys()) - x.problems.keys() - y.problems.keys()
-            for name in names - (self.whole if check == "batch" else set()):  # of a group by definition
+            for name in names - (self.whole if check == "batch" else set()):  # group scores depend on the batch
                 u, v = x.parts[name], y.parts[name]
                 if u != v and (u is None or v is None or abs(u - v) > 1e-6):
                     same = False
@@ -287,20 +287,20 @@ class Preflight(Checks):
 
 
 def wrong_text(row: dict) -> str:
-    """A completion that should score low, for a batch of different scores."""
+    """A completion that should score low: a wrong answer in gold's form, or another row's gold."""
     return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
 
 
 def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, float], bool] | None:
-    """(The column by whose values the scores of gold differ, {value: the score of gold}, whether it is a weight).
+    """(Column whose values explain gold's different scores, {value: gold's score}, whether it is a weight), or None.
 
-    It has few values with one score each. It is a weight if they are numbers to which the scores are proportional. The
-    reference and its number are none: a reward that returns the answer pays in proportion to it. None without one.
+    Such a column has few values, with one score each. It is a weight if its values are numbers to which scores are
+    proportional. The answer's own columns do not count: a reward may return the answer itself.
     """
     paid = [(g.row, part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
     if len({part for _, part in paid}) < 2:
         return None
-    references, found = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
+    references, candidates = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
     for column in paid[0][0]["columns"].keys() - references:
         values, scores = [row["columns"].get(column) for row, _ in paid], {}
         for value, (_, part) in zip(values, paid, strict=True):
@@ -309,12 +309,12 @@ def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, 
         if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
             numbers = all(isinstance(x, int | float) and x > 0 for x in values)
             ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
-            found.append((column, {value: max(own) for value, own in scores.items()}, len(ratios) == 1))
-    return min(found, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
+            candidates.append((column, {value: max(scores[value]) for value in scores}, len(ratios) == 1))
+    return min(candidates, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
 
 
 def is_number(text: str | None, value) -> bool:
-    """Whether a value is the number that an answer states."""
+    """Whether an answer's text is the number `value`."""
     try:
         return float(str(text).replace(",", "")) == float(value)
     except (TypeError, ValueError):

@@ -15,7 +15,7 @@ PROBES = {}  # name -> (share of gold's score it may get, function)
 
 
 def listed(table: dict, allowed: float):
-    """Put a function into a table under its own name; its docstring is what the report says."""
+    """Decorate a function so that a table has it under its name; the report quotes its docstring."""
 
     def register(function):
         table[function.__name__] = (allowed, function)
@@ -24,11 +24,11 @@ def listed(table: dict, allowed: float):
     return register
 
 
-probe = functools.partial(listed, PROBES)  # of `probe(row) -> completions`
+probe = functools.partial(listed, PROBES)  # decorates `probe(row) -> completions`
 
 
 def answer_span(row: dict) -> tuple[int, int] | None:
-    """Where the gold completion last has the final answer as a word of its own."""
+    """The span of the last whole-word occurrence of the answer in the gold completion, or None."""
     if not row["answer"]:
         return None
     matches = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
@@ -36,7 +36,7 @@ def answer_span(row: dict) -> tuple[int, int] | None:
 
 
 def in_place(row: dict, text: str) -> str:
-    """The gold completion with another text where its final answer stands; the text alone where there is none."""
+    """The gold completion with `text` in place of its final answer; `text` alone if the answer is not found."""
     span = answer_span(row)
     return row["gold"][: span[0]] + text + row["gold"][span[1] :] if span else text
 
@@ -96,11 +96,11 @@ def answer_listing(row: dict) -> list[str]:
     if re.fullmatch(r"\(?[A-Ja-j]\)?", right):
         texts += ["A, B, C, D, E, F, G, H, I, J", "(A) (B) (C) (D) (E)"]
     repeated = "\n".join(in_place(row, text) for text in several)
-    # the prompt in the answer's place: a grader that evaluates `3 + 4`, or looks for the answer anywhere, pays
+    # the prompt as answer: paid by graders that evaluate `3 + 4` or search for the answer anywhere
     return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, user_text(row["prompt"]))]
 
 
-PROFILES = {  # share of gold's score that a probe may get, where the kind of reward changes it
+PROFILES = {  # share of gold's score that a probe may get, where a profile differs from the default
     "answer": {},
     "format": {
         **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
@@ -174,19 +174,19 @@ def same_answer(a: str, b: str) -> bool:
 
 
 def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:
-    """At least two wrong answers: those of other rows, else near numbers, other letters, or words."""
+    """At least two wrong answers: up to 8 of other rows, else near numbers, letters or words."""
     wrong = sorted({other for other in others if not same_answer(other, answer)})
     wrong = rng.sample(wrong, min(len(wrong), 8))
     number = number_of(answer)
     if number is None:
-        near = [word for word in ("B", "C", "A", "no", "unknown") if word.lower() != answer.lower()]
+        invented = [word for word in ("B", "C", "A", "no", "unknown") if word.lower() != answer.lower()]
     else:
-        near = [f"{number + step:.15g}" for step in (1, -1, 10, 7)]
-    return wrong if len(wrong) >= 2 else [*wrong, *near][:4]
+        invented = [f"{number + step:.15g}" for step in (1, -1, 10, 7)]
+    return wrong if len(wrong) >= 2 else [*wrong, *invented][:4]
 
 
 def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:
-    """Give each row its wrong answers, the gold of a row with another answer, and the run's limit of characters."""
+    """Set `wrong` (answers), `other_gold` (of a row with another answer) and `limit` (characters) in each row."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]
     for i, row in enumerate(rows):
@@ -198,7 +198,7 @@ def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: i
 
 
 def same_task(a: dict, b: dict) -> bool:
-    """Whether two rows have the same answer, or without answers the same gold."""
+    """Whether two rows have the same answer, or the same gold if one has no answer."""
     if a["answer"] and b["answer"]:
         return same_answer(a["answer"], b["answer"])
     return a["gold"] == b["gold"]

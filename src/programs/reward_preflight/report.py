@@ -8,7 +8,7 @@ from parts.rewards.reward_forms import is_preset, library_rewards
 from programs.reward_preflight.reward_process import declared_range
 from programs.reward_preflight.scoring import KINDS
 
-TABLES = {  # of a report, and their columns
+TABLES = {  # {table of a report: its columns}
     "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
     "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
     "policies": (
@@ -19,7 +19,7 @@ TABLES = {  # of a report, and their columns
 
 
 def aligned(lines: list[list]) -> str:
-    """Lines of cells as a table; the last column is not padded."""
+    """Lines of cells as a text table without trailing blanks; None is shown as -."""
     shown = [["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     rows = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in shown]
@@ -27,7 +27,7 @@ def aligned(lines: list[list]) -> str:
 
 
 def print_report(report: dict) -> None:
-    """What was checked, the tables, the findings and the verdict."""
+    """Print what was checked, the tables, the findings and the verdict."""
     heads = {"environment": report.get("environment"), "reward": ", ".join(report["reward"])}
     heads["data"] = f"{report['data']}, {report['rows']} rows, seed {report['seed']}"
     heads["profile"] = report.get("profile")
@@ -55,7 +55,7 @@ def print_json(value) -> None:
 
 
 def list_library(args) -> int:
-    """--list: functions with range and first line, presets with their parts; aliases are left out."""
+    """--list: print functions with range and summary, and presets with their parts; aliases are left out."""
     members, functions, presets = library_rewards(args.list), [], []
     first = {id(member): name for name, member in reversed(members.items())}
     for name, member in members.items():

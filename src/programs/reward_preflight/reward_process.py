@@ -1,4 +1,4 @@
-"""The reward's own process, with a time limit: a hang or crash costs one call, and the next starts a new one."""
+"""The reward's own process, with a time limit: a hang or crash costs one call, and the next call starts anew."""
 
 import contextlib
 import faulthandler
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import PerSample
-from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, finite_number, scored_batch
+from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, read_scores, scored_batch
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
@@ -26,7 +26,7 @@ TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric":
 
 
 def declared_range(function) -> str:
-    """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
+    """The first `[low, high]` or `{low, …, high}` in a docstring above its examples, after `Range:` if it is there."""
     doc = (inspect.getdoc(function) or "").partition(">>>")[0]
     ranges = re.findall(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :])
     return next((text for text in ranges if any(end is not None for end in bounds(text))), "")
@@ -39,39 +39,36 @@ def bounds(text: str) -> tuple[float | None, float | None]:
 
 
 def describe(name: str, function, weight: float) -> dict:
-    """What the checks have to know about a function."""
+    """What the checks need to know about a function: name, weight, range, group score, open parameters."""
     variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
     about = {"name": name, "weight": weight, "range": declared_range(function)}
     about["needs_group"] = bool(getattr(function, "needs_group", False))
-    # of a function of one sample, our trainers pass the columns that it names
+    # a function of one sample only gets the columns that it names
     return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
 def as_scores(result, count: int) -> dict:
     """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != count:
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
-    floats = [finite_number(value) for value in values]
-    odd = [i for i, number in enumerate(floats) if number is None and values[i] is not None]
-    return {"values": floats, "bad": {i: f"returned {values[i]!r}"[:200] for i in odd}}
+    scores, bad, problem = read_scores(result, count)
+    if problem:
+        return {"malformed": f"returned {problem} for {count} completion{'s' * (count != 1)}"}
+    return {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:
-    """The first of (file, line, function) that is in one of the user's files; the first at all where none is."""
+    """The first frame (file, line, function) in one of the user's files, else the first of all, as text."""
     paths = {Path(file).resolve() for file in files}
     file, line, name = next((f for f in frames if Path(f[0]).resolve() in paths), (frames or [("", 0, "")])[0])
     return f"{file}:{line}, in {name}" if file else ""
 
 
 def raised_at(error: BaseException) -> list[tuple]:
-    """(file, line, function) of the frames of an exception, innermost first."""
+    """The frames (file, line, function) of an exception, innermost first."""
     return [(f.filename, f.lineno, f.name) for f in reversed(traceback.extract_tb(error.__traceback__))]
 
 
 def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
-    """Call a function with what its signature takes: scores or failure, the seconds, and whether inputs changed."""
+    """Call a function with the arguments that it takes; returns scores or failure, seconds, and `changed` inputs."""
     parameters = inspect.signature(function).parameters
     before, reply = pickle.dumps(arguments), {}
     given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
@@ -88,7 +85,7 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
 
 
 def load_functions(specs: list[str], row: dict) -> tuple:
-    """(descriptions of all that the specs name, function that answers a call); a preset stands for its functions."""
+    """(Descriptions of the functions that the specs and their presets name, function that answers a call)."""
     files, reward = [file_of(spec) for spec in specs], Reward(specs)
     check_columns(reward.functions, row, tuple(TRL_EXTRAS))
 
@@ -99,9 +96,9 @@ def load_functions(specs: list[str], row: dict) -> tuple:
 
 
 def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
-    """Loop of the process: load, then answer (name, arguments, limit) until the other side hangs up.
+    """Load, send a description, then answer (name, arguments, limit) until the parent hangs up.
 
-    `load` returns (description for the other side, function that answers a name and arguments).
+    `load` returns (description, function that answers a name and arguments).
     """
     sys.dont_write_bytecode = True  # no __pycache__ beside the user's file
     try:
@@ -118,7 +115,7 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
             name, arguments, limit_s = connection.recv()
         except EOFError:
             return
-        # its own C thread ends the process even where a regular expression holds the interpreter
+        # a C thread ends the process even if a regular expression holds the interpreter
         faulthandler.dump_traceback_later(limit_s, exit=True, file=trace)
         reply = answer(name, arguments)
         faulthandler.cancel_dump_traceback_later()
@@ -126,9 +123,9 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
 
 
 class OwnProcess:
-    """A process in which the user's code runs.
+    """A process that runs the user's code, started anew after a hang or crash.
 
-    `serve` knows `kind` and calls its loader with `loaded`; faults are looked for in `files`.
+    `kind` names a loader of `serve`, which gets `loaded`; faults are reported at their place in `files`.
     """
 
     def __init__(self, kind: str, subject: str, loaded: dict, files: list[str], timeout_s: float):
@@ -137,11 +134,11 @@ class OwnProcess:
         self.about = self.start()
 
     def start(self):
-        """Start the process and return what it says of what it has loaded."""
+        """Start the process and return its description of what it loaded; UserError if loading fails."""
         self.connection, theirs = Pipe()
         inherited = [theirs.fileno(), self.trace.fileno()]
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
-        # what the user's code prints goes to stderr; an own session, so that its children can be ended with it
+        # prints go to stderr; a session of its own lets `end` kill its children too
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
@@ -155,7 +152,7 @@ class OwnProcess:
         return answer
 
     def receive(self, limit_s: float):
-        """The next message, or None when the process is gone or the limit has passed."""
+        """The next message, or None if the process is gone or the limit has passed."""
         end = time.monotonic() + limit_s
         try:
             while not self.connection.poll(0.05):
@@ -172,7 +169,7 @@ class OwnProcess:
         if self.process is None:
             self.start()
         started = time.perf_counter()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() notices it
             self.connection.send((name, arguments, limit_s))
         reply = self.receive(limit_s + 5)
         if reply is not None:
@@ -180,7 +177,7 @@ class OwnProcess:
         seconds, how = time.perf_counter() - started, self.end()
         if seconds < limit_s:
             return {"died": how, "seconds": seconds}
-        self.trace.seek(0)  # the frames that it dumped, innermost first
+        self.trace.seek(0)  # faulthandler's frames, innermost first
         frames = re.findall(r'File "(.*?)", line (\d+) in (.*)', self.trace.read().decode(errors="replace"))
         self.trace.seek(0)
         self.trace.truncate()
@@ -192,7 +189,7 @@ class OwnProcess:
             return ""
         self.connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.5)  # it leaves by itself when it waits for a call
+            self.process.wait(0.5)  # if it waits for a call, it sees the closed connection and exits
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         code, self.process = self.process.wait(), None
@@ -207,7 +204,7 @@ class OwnProcess:
 
 
 def reward_process(args, rows: list[dict]) -> OwnProcess:
-    """The process of the rewards, which need the columns of these rows."""
+    """Start the process of the rewards, for rows with these columns."""
     row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
     files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
     return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)

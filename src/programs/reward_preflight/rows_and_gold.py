@@ -1,4 +1,4 @@
-"""Rows of the data, and the reference completion of each."""
+"""Rows of the data, and their reference completions (gold)."""
 
 import json
 import random
@@ -30,7 +30,7 @@ MARKED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}|<answer>([^<]*)</answer
 
 
 def text_of(value) -> str | None:
-    """Text of a string, of chat messages (contents joined) or of a list's first string; None for anything else."""
+    """A text, number, list's first string or messages' joined contents as text; None for anything else."""
     if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
         return "".join(str(message.get("content") or "") for message in value)
     if isinstance(value, list) and value and isinstance(value[0], str):
@@ -41,7 +41,7 @@ def text_of(value) -> str | None:
 
 
 def marked_answer(text: str) -> tuple[str, str] | None:
-    """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
+    """(Answer, text before it) at the last `####`, `\\boxed{}` or `<answer>` of a solution, or None."""
     hashed = hash_mark(text)
     matches = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
     if not matches:
@@ -55,7 +55,7 @@ def answer_columns(args) -> tuple[str, ...]:
 
 
 def make_row(raw: dict, where: str, number: int, args) -> dict:
-    """A row for reward_arguments, with its final answer and the reasoning before it where columns hold them."""
+    """A row for reward_arguments, with the final answer and the reasoning before it if columns hold them."""
     for flag, name in (("prompt_column", args.prompt_column), ("answer_column", args.answer_column)):
         got = f"{where}: got columns {', '.join(raw) or 'none'}"
         need(name is None or name in raw, f"{got}; expected {name!r}; try --{flag} NAME")
@@ -75,7 +75,7 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
 
 
 def load_rows(args, count: int) -> list[dict]:
-    """`count` rows of --data, drawn with the seed and in their order; all for 0."""
+    """Read --data and draw `count` rows of it with --seed."""
     raw = read_rows(args.data)
     need(raw, f"got data {args.data!r} without rows; expected at least one")
     rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
@@ -84,20 +84,20 @@ def load_rows(args, count: int) -> list[dict]:
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
-    """`count` rows drawn with a seed, in their order; all for 0."""
+    """Draw `count` rows with a seed and keep their order; all rows for 0."""
     if not 0 < count < len(rows):
         return rows
     return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
 def fill(template: str, values: dict) -> str:
-    """Put values in the places `{name}` of a template; the braces of a LaTeX command stay."""
+    """Fill the places `{name}` of a template for which there is a value; braces of LaTeX commands stay."""
     template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
     return re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
 
 
 def gold_variants(row: dict, args) -> dict[str, str]:
-    """Reference completions of a row by variant, the preferred first."""
+    """{variant: reference completion} of a row, the preferred variant first."""
     columns, variants = row["columns"], {}
     values = {**columns, "prompt": user_text(row["prompt"]), "answer": row["answer"]}
     values["reasoning"] = row["reasoning"] or "The result follows step by step from what is given."

@@ -1,4 +1,4 @@
-"""Scores of completions, graded, and what was found."""
+"""Grading completions, and the findings of all checks."""
 
 import math
 import statistics
@@ -9,10 +9,10 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.reward_process import OwnProcess
 
 KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
-GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
+GIVE_UP = 3  # hung calls or dead processes after which a function is not called again
 BATCH = 64  # completions per call
 TOKEN_CHARACTERS = 4  # characters that stand for a token
-PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
+PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it each is a warning
 
 
 class Findings:
@@ -28,7 +28,7 @@ class Findings:
             self.kept.append(entry | (extra or {}))
 
     def verdict(self) -> dict:
-        """The end of a report: failures come first, and without them all is ready."""
+        """The end of a report: findings, failures first, and whether all is ready, as none failed."""
         self.kept.sort(key=lambda finding: finding["severity"] != "fail")
         more = {check: count - 3 for check, count in self.counts.items() if count > 3}
         ready = all(finding["severity"] != "fail" for finding in self.kept)
@@ -36,7 +36,7 @@ class Findings:
 
 
 class Checks:
-    """What the checks of a reward and of an environment share; `report` is what --json prints.
+    """Base of the checks of rewards and of environments; `report` is what --json prints.
 
     A subclass has `find(check, message, evidence, failed, advice)`; evidence has the `row` that it is about.
     """
@@ -47,7 +47,7 @@ class Checks:
         self.report = about | known
 
     def judge_gold(self, noun: str, failed: bool, paid: list[float], low: list[tuple[str, object]]) -> None:
-        """Findings about gold; `low` has what is said of each one without full marks, and the evidence."""
+        """Add findings about gold; `low`: (message, evidence) of each gold without full marks."""
         gold = self.report["gold"]
         if failed:
             text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks"
@@ -71,14 +71,15 @@ class Checks:
         rows=PAYING_ROWS,
         own=(),
     ) -> dict:
-        """A line of the report with shares of gold's payment; findings about rows that are paid more than they may be.
+        """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
         Args:
             line: the name, description and allowed share of a probe or policy.
             paid: (score, evidence) pairs.
-            lowest: score that was seen, which counts as nothing where gold is not above 0.
-            rows: share of the rows that may be paid more, each a warning up to PAYING_ROWS.
-            own: {row's number: what its own gold is paid}, in place of `gold` where it is more than nothing.
+            gold: what gold is paid on average.
+            lowest: the lowest score seen; it counts as nothing if gold is not above 0.
+            rows: share of the rows that may be paid too much before the check fails.
+            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
@@ -87,7 +88,7 @@ class Checks:
         tops = [tops.get(one.row["number"], gold) for _, one in paid]
         shares = [((score - floor) / (top - floor), one) for (score, one), top in zip(paid, tops, strict=True)]
         shares.sort(key=lambda pair: pair[0])
-        of_rows = {one.row["number"]: (share, one) for share, one in shares}  # the best paid of each row
+        of_rows = {one.row["number"]: (share, one) for share, one in shares}  # each row's best, which comes last
         paying = sorted((pair for pair in of_rows.values() if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
         line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
         failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > rows * len(of_rows))
@@ -100,12 +101,12 @@ class Checks:
 
 
 def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
-    """Names of the variants of gold, the best first.
+    """Names of gold's variants, the best first.
 
     Args:
         variants: (row, {variant: gold}) of each row.
-        trial: `trial([(row, gold), …]) -> results`, asked where there are several.
-        merit: `merit(results) -> (share of full marks, mean)`, asked once all were tried.
+        trial: `trial([(row, gold), …]) -> results`, called if there are several variants.
+        merit: `merit(results) -> (share of full marks, mean)`, called once all were tried.
     """
     names = dict.fromkeys(name for _, of_row in variants for name in of_row)
     pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
@@ -114,29 +115,32 @@ def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text on one line."""
+    """The first 100 characters of a text, escaped to one line."""
     return repr(text if len(text) <= 100 else text[:100] + "…")[1:-1]
 
 
 @dataclass
 class Graded:
-    """A completion of a row with its scores by function; `problems` says why one is missing."""
+    """A completion with its scores by function; `problems` says why a score is missing."""
 
     row: dict
     text: str
     parts: dict[str, float | None] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
+    seconds: dict[str, float] = field(default_factory=dict)  # only if it was scored alone
 
 
 class Grader:
-    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
+    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time.
 
-    def __init__(self, process: OwnProcess, seen=lambda *_: None):
-        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
+    `on_problem(kind, function, message, graded)` is called for each problem.
+    """
+
+    def __init__(self, process: OwnProcess, on_problem):
+        self.process, self.on_problem = process, on_problem
         self.weights = {f["name"]: f["weight"] for f in process.about}
-        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
-        self.singly = set()  # functions for which a batch took longer than the limit
+        self.tallies = {name: Counter() for name in self.weights}  # completions, None scores and problems by kind
+        self.singly = set()  # functions that took too long for a batch
 
     def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
         results = [Graded(row, text) for row, text in pairs]
@@ -147,7 +151,7 @@ class Grader:
         return results
 
     def score(self, name: str, piece: list[Graded]) -> None:
-        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
+        """Fill in one function's scores of a batch; if the batch fails, score its completions one by one."""
         tally = self.tallies[name]
         if tally["hung"] + tally["died"] >= GIVE_UP:
             for graded in piece:
@@ -176,7 +180,7 @@ class Grader:
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
         self.tallies[name][kind] += 1
-        self.seen(kind, name, message, graded)
+        self.on_problem(kind, name, message, graded)
 
     def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
         self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
@@ -189,7 +193,7 @@ class Grader:
                 self.count("not_finite", name, reply["bad"][i], graded)
 
     def total(self, graded: Graded) -> float | None:
-        """The weighted sum of a completion's scores; None where no function applies or one failed."""
+        """The weighted sum of a completion's scores; None if no function applies or one failed."""
         parts = {name: value for name, value in graded.parts.items() if value is not None}
         if graded.problems or not parts:
             return None

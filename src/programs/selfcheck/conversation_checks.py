@@ -1,6 +1,6 @@
 """Checks of conversations: sampled ids stay, only they are trained, nothing reaches another conversation.
 
-The trainer plays with an environment and answers of selfcheck's own, so what each token is, is known.
+The trainer plays with selfcheck's environment and answers, so that the origin of each token is known.
 """
 
 import copy
@@ -15,21 +15,21 @@ turn_check = check(moved=False, plays=True)
 
 @dataclass
 class Row:
-    """A conversation of the batch, without pads."""
+    """A conversation in the trainer's batch, without pads."""
 
     ids: list[int]
     mask: list[int]
     logprobs: list[float]
     score: float
-    number: int | None  # which conversation it is
-    turns: list  # its answers, as they were asked for and given
-    outside: int  # tokens of the mask at pads
+    number: int | None  # of the conversation, as its text says
+    turns: list  # its `Turn`s
+    outside: int  # pads at which the mask is 1
 
 
 def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
-    """Let the trainer play two conversations of each of two rows, whose objects it gets twice, as groups have them."""
+    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
-    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # by which the template ends an answer
+    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
     record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
@@ -49,7 +49,7 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
 
 
 def broken_turn(s: Trainer, row: Row) -> str:
-    """How a conversation of the batch departs from what was sampled; "" where it does not."""
+    """How a conversation in the batch departs from what was sampled; "" if it does not."""
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
         return "it has nothing of its conversation: the text that reset returns must follow the prompt"
@@ -82,13 +82,13 @@ def turn_ids(s: Trainer):
     answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow only one"
-    odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
+    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
     text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {odd} of them differ if encoded again"
+    return True, f"{text}; {ambiguous} of them differ if encoded again"
 
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
-    """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
+    """What is wrong with a conversation's response_mask or rollout_logprobs."""
     expected = [0] * len(row.ids)
     for turn in row.turns:
         expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
@@ -116,8 +116,8 @@ def turn_mask(s: Trainer):
         return None, "the sampled tokens cannot be found in the batch: see turn_ids"
     by_row = [mask_faults(s, row) for row in rows]
     if any(by_row):
-        said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
-        return False, "response_mask: " + "; ".join(said)
+        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+        return False, "response_mask: " + "; ".join(faults)
     count = sum(sum(row.mask) for row in rows)
     return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
 
@@ -157,16 +157,16 @@ def turn_state(s: Trainer):
         for n, turns in sorted(record.turns.items())
     }
     faults = [*record.shared]
-    for number, said in answers.items():
+    for number, given in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
             faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
-        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*said}]
+        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
         if others:
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
-        elif len(said) != len(heard):
-            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(said)} answers")
+        elif len(given) != len(heard):
+            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 

@@ -7,7 +7,7 @@ import statistics
 
 from programs.selfcheck.trainer import Trainer, check
 
-ANSWER = "Yes"  # text of the assistant turns rendered here
+ANSWER = "Yes"  # the assistant's text in rendered chats
 
 
 @check(moved=False)
@@ -33,8 +33,8 @@ def special_tokens(s: Trainer):
     }
     names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
     text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
-    found = [fault for fault, wrong in faults.items() if wrong]
-    return not found, "; ".join([text, *found])
+    true = [fault for fault, is_true in faults.items() if is_true]
+    return not true, "; ".join([text, *true])
 
 
 def turn_end(tokenizer) -> list[int]:
@@ -49,7 +49,7 @@ def turn_end(tokenizer) -> list[int]:
 
 @check(moved=False)
 def template_ends_at_generation(s: Trainer):
-    """The ids of a prompt are those of prompt + answer up to where the answer starts.
+    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
 
     Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
         before an assistant's text (no space at its end).
@@ -72,7 +72,7 @@ def template_ends_at_generation(s: Trainer):
 
 
 def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
-    """Whether `whole` is `ids` followed by ANSWER; an empty thinking part may stand on either side."""
+    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
     tail = tokenizer.decode(whole[len(ids) :])
     if whole[: len(ids)] != ids:
         prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)

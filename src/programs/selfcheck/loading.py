@@ -13,7 +13,7 @@ from programs.selfcheck.trainer import Trainer
 
 
 def load_trainer(file: str) -> Trainer:
-    """The trainer of a file, as the checks see it; UserError where it cannot be loaded or lacks a name."""
+    """Load a trainer's file; UserError if it cannot be loaded or lacks a name of the contract."""
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),

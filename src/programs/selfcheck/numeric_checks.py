@@ -11,8 +11,8 @@ from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_va
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
 
 GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
-BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # of the ratio and its log: 0.1 is within one of the bounds
-# holes in two rows, pads on either side
+BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # clip_eps_low and _high; log-ratios, 0.1 within one bound
+# response masks with holes in two rows and pads on either side
 RESPONSES = (
     (0, 0, 1, 1, 1, 1, 1, 1, 1),
     (0, 0, 0, 1, 0, 0, 1, 1, 0),
@@ -23,7 +23,7 @@ RESPONSES = (
 
 @check(moved=False)
 def gae_formula(s: Trainer):
-    """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
+    """The trainer's gae gives the paper's sum over ragged rows with pads and holes.
 
     Try: A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, where t + 1 is the next sampled
         token: carry V and A past tokens outside the mask, begin with 0 after the last, and give advantages + values as
@@ -35,8 +35,8 @@ def gae_formula(s: Trainer):
     generator = torch.Generator().manual_seed(0)
     rewards, values = (torch.randn(mask.shape, generator=generator) * mask for _ in range(2))
     advantages, returns = s.module.gae(rewards, values, mask, GAMMA, LAMBDA)
-    own, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
-    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
+    expected, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
+    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, expected), (returns, expected + values))]
     text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
 
@@ -61,7 +61,7 @@ def experience_formula(s: Trainer):
     for row, places, probe in zip(rewards, mask, s.probes, strict=True):
         row[places.nonzero()[-1]] += probe["score"]
     gaps, values = [], batch["values"]
-    for gae_lambda in (LAMBDA, 1.0):  # of lambda 1: Monte Carlo
+    for gae_lambda in (LAMBDA, 1.0):  # at lambda 1: Monte Carlo
         plain = own_gae(rewards, values, mask, GAMMA, gae_lambda)[mask]
         ways = (plain, *((plain - plain.mean()) / plain.std(correction=i) for i in (0, 1)))
         got = ((batch["returns"] - values)[mask] - plain, *[batch["advantages"][mask] - x for x in ways])
@@ -73,7 +73,7 @@ def experience_formula(s: Trainer):
 
 @check()
 def value_loss_gradient(s: Trainer):
-    """The critic's gradient is that of the definition, also where the clip acts and in a response with a hole.
+    """The critic's gradient is that of the definition, even where the clip acts and in a response with a hole.
 
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
@@ -90,7 +90,7 @@ def value_loss_gradient(s: Trainer):
 
 
 def with_values(s: Trainer, clip: float) -> dict:
-    """The trainer's batch with a hole, and old values and returns on either side of the clip."""
+    """The trainer's batch with a hole in a response, and old values and returns on both sides of the clip."""
     batch = {name: x.clone() for name, x in s.settled().items()}
     places = responses(batch, s.probes, whole=True)
     hole = places[0].nonzero()[1].item()
@@ -98,7 +98,7 @@ def with_values(s: Trainer, clip: float) -> dict:
         batch[name][0, hole] = 0
     with torch.no_grad():
         values = torch.cat([own_values(s, probe) for probe in s.probes])
-    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # in clips; no two terms are near each other
+    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # times the clip; the max is never near a tie
     for name, steps, sign in (("values", moves, -1), ("returns", errors, 1)):
         repeated = torch.tensor(steps, device=values.device).repeat(len(values))[: len(values)]
         batch[name][places] = (values + sign * clip * repeated).to(batch[name])
@@ -107,7 +107,7 @@ def with_values(s: Trainer, clip: float) -> dict:
 
 @check(moved=False)
 def group_advantages(s: Trainer):
-    """The advantages of a group are its scores less their mean, times what papers multiply them by; 0 if all are equal.
+    """A group's advantages are its scores minus their mean, scaled as in some paper, and 0 if all scores are equal.
 
     Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch; divide by
         nothing, or by the standard deviation or the mean of the group.
@@ -122,10 +122,10 @@ def group_advantages(s: Trainer):
     )
     scores, factors = [sample["score"] for sample in s.probes], []  # by which centred scores are multiplied
     for group in {*groups}:
-        ours = [i for i, g in enumerate(groups) if g == group]
-        deviation, mean = (f([scores[i] for i in ours]) for f in (statistics.pstdev, statistics.fmean))
-        by = [usual[i] / (scores[i] - mean) for i in ours]
-        factors += [(x, x * deviation, x * mean) for x in by]
+        members = [i for i, g in enumerate(groups) if g == group]
+        deviation, mean = (f([scores[i] for i in members]) for f in (statistics.pstdev, statistics.fmean))
+        scales = [usual[i] / (scores[i] - mean) for i in members]
+        factors += [(x, x * deviation, x * mean) for x in scales]
     alike = min(largest(x) / min(x) - 1 if min(x) > 0 else math.inf for x in zip(*factors, strict=True))
     text, none = ", ".join(f"{x:.3g}" for x, *_ in factors), largest(map(abs, flat))
     return alike <= 1e-2 and none <= 1e-3, f"centred scores times {text}; of equal scores {none:.1e}"
@@ -157,11 +157,11 @@ def first_update_ratio(s: Trainer):
             return None, "the divergence from a teacher has no old policy"
         old = batch["old_logprobs"][responses(batch, s.probes)]
         peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
-        seen = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
-        if seen == ():
+        inputs = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
+        if inputs == ():
             return False, "update() never called the policy loss"
-        if seen:
-            peaks.append((seen[0] - seen[1]).abs().max().item())
+        if inputs:
+            peaks.append((inputs[0] - inputs[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text
@@ -169,7 +169,7 @@ def first_update_ratio(s: Trainer):
 
 @check()
 def sampler_agreement(s: Trainer):
-    """Log-probs as the sampler saw them are the trainer's.
+    """The sampler's log-probs are the trainer's.
 
     Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
     """
@@ -186,9 +186,9 @@ def logprob_shift(s: Trainer):
 
     Try: take the log-prob of token t from the logits at t - 1, divided by the temperature.
     """
-    own = own_logprobs(s) if s.moved else s.initial
-    passed, text = agree(s.response_logprobs(s.probes), own, s.limits[0])
-    return passed, f"trainer and model {text}, {len(own)} tokens"
+    expected = own_logprobs(s) if s.moved else s.initial
+    passed, text = agree(s.response_logprobs(s.probes), expected, s.limits[0])
+    return passed, f"trainer and model {text}, {len(expected)} tokens"
 
 
 @check()
@@ -222,12 +222,11 @@ def padding(s: Trainer):
 
 
 def prompts_of(s: Trainer) -> list[list[int]]:
-    """The prompts of the probes."""
     return [probe["prompt_ids"] for probe in s.probes]
 
 
 def greedy_differences(s: Trainer) -> int:
-    """How many greedy completions differ between a batch and alone, near-ties aside."""
+    """How many greedy completions differ between in a batch and alone, near-ties of the top tokens aside."""
     prompts, count = prompts_of(s), 0
     for prompt, together in zip(prompts, s.generated(prompts, greedy=True)[0], strict=True):
         (alone,) = s.generated([prompt], greedy=True)[0]
@@ -269,7 +268,7 @@ def update_steps(s: Trainer):
 
 @check()
 def advantages_detached(s: Trainer):
-    """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
+    """The experience carries no gradient, and the policy gradient is that of the definition.
 
     Try: compute the experience under torch.no_grad() and give the policy loss constant advantages; a loss that
         deliberately differs from those of the papers fails here too.
@@ -285,7 +284,7 @@ def advantages_detached(s: Trainer):
 
 
 def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:
-    """(relative difference, ratio of the lengths, definition, clip) nearest to the trainer's policy gradient."""
+    """(Relative difference, ratio of norms, definition, clip) of the definition nearest to the trainer's gradient."""
     gradients = s.gradients(batch, **({"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}))[:1]
     comparisons = []
     for clip, d in itertools.product(clips, definitions):
@@ -320,7 +319,7 @@ def policy_clip(s: Trainer):
 
 
 def off_policy(s: Trainer, batch: dict) -> dict:
-    """The batch with old log-probs on all sides of the clip, each with advantages of both signs."""
+    """The batch with old log-probs on all sides of the clip, and advantages of both signs."""
     places, generator = responses(batch, s.probes), torch.Generator().manual_seed(0)
     batch = batch | {name: batch[name].clone() for name in ("advantages", "old_logprobs")}
     count = int(places.sum())

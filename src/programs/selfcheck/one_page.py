@@ -1,4 +1,4 @@
-"""A trainer on one page, of templates/ or a copy, as the checks see it."""
+"""A one-page trainer, of templates/ or a copy, behind the interface of the checks."""
 
 import copy
 import dataclasses
@@ -31,14 +31,14 @@ class OnePage(Trainer):
 
     @property
     def fields(self) -> dict:
-        own = getattr(self.module, "Config", None)
-        return {f.name: f for f in dataclasses.fields(own)} if dataclasses.is_dataclass(own) else {}
+        config = getattr(self.module, "Config", None)
+        return {f.name: f for f in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else {}
 
     def missing(self) -> list[str]:
         return lacking(self.module, PAGE, self.fields) + (lacking_fields(self.fields) if self.fields else [])
 
     def parse(self, flags: list[str]) -> list[str]:
-        """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
+        """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
@@ -51,8 +51,8 @@ class OnePage(Trainer):
             if name == "reward":
                 specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
-            there = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
-            need(there, f"got no --{name}; expected the flags of a run; try --{name}")
+            exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
+            need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
             flags = [*flags, f"--{name}", value]
         if hasattr(self.module, "parse_config"):
             self.config = self.module.parse_config(flags)
@@ -69,11 +69,11 @@ class OnePage(Trainer):
         return []
 
     def known(self, **settings) -> dict:
-        """Those of the settings that the page has."""
+        """The settings that are fields of the page's Config."""
         return {name: value for name, value in settings.items() if name in self.fields}
 
     def load(self) -> None:
-        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        """Load everything through the trainer, as its `train` does, cut down to a few short sequences."""
         import torch
 
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
@@ -91,7 +91,7 @@ class OnePage(Trainer):
         self.models, self.device = copy.copy(self.with_reference), torch.device(self.with_reference.device)
         bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         bf16 = bf16 or next(self.models.policy.parameters()).dtype != torch.float32
-        self.precision = "bf16" if bf16 else "fp32"  # bf16 on a GPU that has it, or where the weights are
+        self.precision = "bf16" if bf16 else "fp32"  # bf16 if the GPU or the weights are
         self.models.reference = self.models.reference if kl_coef else None
         if self.plays:
             self.guard()
@@ -108,7 +108,7 @@ class OnePage(Trainer):
         return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
 
     def guard(self) -> None:
-        """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
+        """Let the trainer check the chat template, as before a run; it exits if the template cannot be used."""
         if hasattr(self.module, "check_template"):
             self.module.check_template(self.models)
 
@@ -121,10 +121,10 @@ class OnePage(Trainer):
             return self.collate([self.sample(prompt, *answer) for prompt, answer in answers])
 
         self.guard()
-        made = through_a_file(record, self.module.load_environment)
+        environment = through_a_file(record, self.module.load_environment)
         self.module.generate = scripted
         try:
-            batch, *_ = self.module.rollout(config, self.models, made, rows)
+            batch, *_ = self.module.rollout(config, self.models, environment, rows)
         finally:
             self.module.generate = generate
         return batch, batch["scores"].tolist()
@@ -163,9 +163,9 @@ class OnePage(Trainer):
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        # pages stop where sampler and trainer differ
+        # a page stops if sampler and trainer differ
         batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
-        if "teacher" in self.fields:  # no advantages: it trains by the divergence
+        if "teacher" in self.fields:  # no advantages: it minimises the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
         return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
@@ -193,8 +193,8 @@ class OnePage(Trainer):
         return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
 
     def clips(self):
-        own = getattr(self.module, "policy_loss", None)
-        if own and len(inspect.signature(own).parameters) < 4:
+        loss = getattr(self.module, "policy_loss", None)
+        if loss and len(inspect.signature(loss).parameters) < 4:
             return [], "policy_loss takes no bound: no clip"
         if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
             return ["token", "sequence", "weight_5"], ""

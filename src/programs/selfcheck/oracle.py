@@ -1,4 +1,4 @@
-"""The same figures, computed independently."""
+"""The trainer's figures, computed independently from the plain networks and published formulas."""
 
 from parts.foundation.processes import torch
 from parts.learning.oracles import CISPO_TRL, policy_token, value_token
@@ -6,7 +6,7 @@ from programs.selfcheck.trainer import Definition, Trainer, responses, sampled_p
 
 
 def own_ids(s: Trainer, sample: dict):
-    """Ids [1, T] of one sequence alone, without padding."""
+    """Ids [1, T] of one sequence, without padding."""
     return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.device)
 
 
@@ -16,17 +16,17 @@ def own_autocast(s: Trainer):
 
 
 def own_dists(s: Trainer, network, sample: dict, width: int | None = None):
-    """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
+    """Log-probs [n, V] over the vocabulary by which a network predicts a sample's n sampled tokens."""
     ids, places = own_ids(s, sample), torch.tensor(sampled_places(sample)).bool()
     with own_autocast(s):
         logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
-    width = width or getattr(network, "known_tokens", None)  # rows beyond the tokenizer are no tokens
+    width = width or getattr(network, "known_tokens", None)  # leave out logits of padded rows
     logits = logits[-len(places) - 1 : -1, :width][places]  # entry t - 1 predicts t
     return torch.log_softmax(logits.float() / s.config.temperature, dim=-1)
 
 
 def own_forward(s: Trainer, sample: dict):
-    """(log-probs, entropies), both [n], of a sample's n sampled tokens."""
+    """(Log-probs, entropies), both [n], of a sample's n sampled tokens."""
     dist, places = own_dists(s, s.models.policy, sample), sampled_places(sample)
     targets = own_ids(s, sample)[0, -len(places) :][dist.new_tensor(places).bool()]
     return dist.gather(-1, targets[:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
@@ -45,7 +45,7 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-# whose ratio is clipped: a token's, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or that of a constant weight
+# {what is clipped: loss}: a token's ratio, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or a constant weight
 CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
 
 
@@ -60,7 +60,7 @@ def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
 def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants.
 
-    Without `clip` the old log-probs are the current ones; else it is the clip of `own_surrogate`.
+    `clip`: one of CLIPS; "" takes the current log-probs as the old ones.
     """
     mask = responses(batch, s.probes)
     for i, sample in enumerate(s.probes):
@@ -77,13 +77,13 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
 
 
 def own_divergence(s: Trainer, sample: dict, definition: Definition):
-    """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
+    """Sum over the sampled tokens of kl_coef * divergence from the teacher; 0 without one."""
     if definition.teacher is None:
         return 0.0
     student = own_dists(s, s.models.policy, sample, definition.width)
     with torch.no_grad():
         teacher = own_dists(s, definition.teacher, sample, definition.width)
-    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # one of them may have rows of padding
+    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # either may have padded rows
     student, teacher = (torch.log_softmax(x[:, :width], dim=-1) for x in (student, teacher))
     mixture = (1 - beta) * student.exp() + beta * teacher.exp()
     forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
@@ -93,9 +93,9 @@ def own_divergence(s: Trainer, sample: dict, definition: Definition):
 
 
 def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: float) -> list:
-    """Gradients of vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2), of the critic alone.
+    """Gradients of the critic for vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2).
 
-    V is of the plain critic; mask, old values and returns are the batch's.
+    V comes from the plain critic; mask, old values and returns from the batch.
     """
     way, count = "clipped half squared error" if value_clip else "half squared error", batch["response_mask"].sum()
     for i, columns in enumerate(responses(batch, s.probes, whole=True)):

@@ -1,4 +1,4 @@
-"""Loading what is checked, running the checks, the command line."""
+"""Prepare the trainer, run the checks, the command line."""
 
 import argparse
 import contextlib
@@ -17,15 +17,15 @@ from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
 from programs.selfcheck.oracle import own_logprobs
 from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
 
-PROBE_TOKENS = 64  # of the prompts of probes
+PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def prepare(s: Trainer) -> None:
-    """Load everything through the trainer, and make the sequences on which it is checked.
+    """Load everything through the trainer, and make the probes.
 
     Raises:
-        UserError: for what keeps the checks from starting.
+        UserError: the checks cannot start.
     """
     try:
         s.load()
@@ -38,9 +38,9 @@ def prepare(s: Trainer) -> None:
 
 
 def make_probes(rows: list[dict], holes: bool) -> list[dict]:
-    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
+    """Samples cut from real prompts, all different: prompts get longer, responses shorter.
 
-    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
+    With `holes`, the second response has a token that was not sampled, as if from a tool.
     """
     probes = []
     for i, row in enumerate(rows[:PROBES]):
@@ -50,7 +50,7 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
         sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
-        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # no two alike, none below 0, groups of other widths
+        score = 1.6 + (1.5 - 0.5 * (i // 2)) * (-1) ** i + 0.1 * i  # distinct, positive; groups differ in spread
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})
     return probes
@@ -77,7 +77,7 @@ def move(s: Trainer) -> None:
 
 
 def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
-    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
+    """Load a trainer with its flags and run the checks; UserError if they cannot start."""
     known = [function.__name__ for function in CHECKS]
     for name in left_out:
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
@@ -90,7 +90,7 @@ def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
 
 
 def result_of(s: Trainer, function, left_out: list[str]) -> dict:
-    """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
+    """Run a check and report it on stderr; if it raises or exits, it fails with the exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
         if function.moved and not s.moved:
@@ -128,8 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    own = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
-    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
+    text = "checks that do not fit your method, such as group_advantages for a baseline that is not the group's mean"
+    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=text)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:

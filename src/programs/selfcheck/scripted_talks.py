@@ -1,7 +1,6 @@
 """Scripted conversations: known answers, and an environment that records what it gets.
 
-Each conversation is told its number by `reset` and by every reply, so that its tokens can be told from another's
-wherever a trainer puts them.
+`reset` and every reply name the conversation's number, so that its tokens are recognised wherever a trainer puts them.
 """
 
 import random
@@ -14,31 +13,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 PLAYED = 4  # conversations: two of each of two rows
-ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each
-TURNS = 4  # answers that a trainer is to allow
-ANSWER_TOKENS = 64  # of an answer that is cut off
-NOTED = "selfcheck"  # a column of the rows: a list, to which every reset adds its number
-NUMBER = r"\[talk(\d)\]"  # in text without white space
+ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each conversation
+TURNS = 4  # answers that a trainer must allow
+ANSWER_TOKENS = 64  # length of an answer that is cut off
+NOTED = "selfcheck"  # column with a list to which every reset adds its number
+NUMBER = r"\[talk(\d)\]"  # marks a conversation, in text without white space
 
 
 def squeezed(text: str) -> str:
-    """A text without white space."""
     return "".join(text.split())
 
 
 def numbers_in(text: str) -> list[int]:
-    """The conversations of which a text holds words, in order."""
+    """The numbers of conversations that a text names, in order."""
     return list(map(int, re.findall(NUMBER, squeezed(text))))
 
 
 def number_of(text: str) -> int | None:
-    """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
+    """The number of a text's conversation: the last one in the first run of numbers; None without one."""
     match = re.search(f"(?:{NUMBER})+", squeezed(text))
     return int(match[1]) if match else None
 
 
 class Turn(NamedTuple):
-    """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
+    """An answer: the prompt that asked for it, its ids and their log-probs."""
 
     prompt: list[int]
     ids: list[int]
@@ -46,7 +44,7 @@ class Turn(NamedTuple):
 
 
 class Record:
-    """What a trainer does with the conversations of one play, by their numbers.
+    """What a trainer does with the conversations of one rollout, by their numbers.
 
     Args:
         end: the token that ends an answer.
@@ -57,27 +55,27 @@ class Record:
         self.tokenizer, self.paid, self.count = tokenizer, paid, 0
         self.answers = odd_answers(tokenizer, end)
         self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.shared = []  # what conversations have in common and should not, in words
-        self.early = set()  # those whose return was asked for before their last answer
+        self.shared = []  # what conversations wrongly share, in words
+        self.early = set()  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
-        """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
+        """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
         answers = []
         for prompt in prompts:
             number = number_of(self.tokenizer.decode(prompt)) or 0
             turns, script = self.turns[number], self.answers[number % PLAYED]
             ids = script[min(len(turns), len(script) - 1)]
-            first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
+            first = 1 + 0.1 * number + 0.01 * len(turns)  # distinct for each answer
             turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
             answers.append(turns[-1][1:])
         return answers
 
     def environment(self) -> type:
-        """The class of environments that writes this record."""
+        """A class of environments that write this record."""
         record = self
 
         class Probe:
-            """Talks by `reply`; its return is that of its number."""
+            """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
@@ -96,8 +94,8 @@ class Record:
                 record.heard[self.number].append(text)
                 record.early |= {self.number} if self.scored else set()
                 self.count += 1
-                over = self.count >= ANSWERS[self.number % PLAYED]
-                return None if over else f"[talk {self.number}] No, {self.count}."
+                is_over = self.count >= ANSWERS[self.number % PLAYED]
+                return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -107,7 +105,7 @@ class Record:
 
 
 def through_a_file(record: Record, load):
-    """What `load`, a trainer's own, makes of a record's environments in a file as a user's are."""
+    """Load a record's environments by `load`, the trainer's own function, from a file as if they were a user's."""
     sys.modules["selfcheck_environment"] = module = types.ModuleType("selfcheck_environment")
     module.Probe = record.environment()
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +115,7 @@ def through_a_file(record: Record, load):
 
 
 def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
-    """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
+    """Answers whose text, if encoded again, gives other ids (if the tokenizer has such); every third is cut off."""
     special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     plain, draw = [i for i in range(len(tokenizer)) if i not in special], random.Random(0)
 

@@ -1,4 +1,4 @@
-"""A script of this bundle, or a copy of one, as the checks see it."""
+"""A script of this bundle, or a copy, behind the interface of the checks."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ class ScriptsTrainer(Trainer):
 
     @property
     def user_errors(self) -> tuple:
-        """Exceptions that speak to the user."""
+        """Exceptions whose text is meant for the user."""
         return (self.module.UserError, SystemExit)
 
     def load(self) -> None:
@@ -58,17 +58,17 @@ class ScriptsTrainer(Trainer):
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
     def cut_down(self, config):
-        """The settings of a few short sequences."""
+        """The settings, cut down to a few short sequences."""
         small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
         small["rollout_batch_size"] = 0
-        small |= {"minibatches": 1, "ppo_epochs": 2}  # with a single step the old log-probs are left to the update
+        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
 
     def noise(self, rows: int, width: int):
-        """Uniform draws of a sampler, [rows, width]."""
+        """Uniform random numbers for the sampler, [rows, width]."""
         return np.random.default_rng(0).random((rows, width))
 
     def scores(self, samples: list[dict]):
@@ -103,7 +103,7 @@ class ScriptsTrainer(Trainer):
         return self.module.make_experience(config, *given, config.kl_coef or 0.05)
 
     def per_pass(self, rows: int) -> dict:
-        settings = {"micro_batch_tokens": rows}  # 1: a row
+        settings = {"micro_batch_tokens": rows}  # at 1 each row is a micro-batch
         if hasattr(self.config, "logits_chunk"):
             vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
             settings |= {"logits_chunk": (2 * rows + 1) * vocabulary, "entropy_coef": self.config.entropy_coef or 0.01}

@@ -1,4 +1,4 @@
-"""A trainer as the checks see it, and how figures are compared."""
+"""The interface between trainers and checks, and comparing figures."""
 
 import contextlib
 import dataclasses
@@ -7,32 +7,32 @@ import math
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
-ALL_ROWS = 2**30  # rows in one pass
+ALL_ROWS = 2**30  # rows per pass that hold any batch
 
-# mean difference of log-probs in nats (ten times as much for a single token), relative difference of gradients
+# tolerances: mean difference of log-probs in nats (ten times that for a token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A loss as papers write it: what the trainer's gradient is compared with."""
+    """A published loss, with whose gradient the trainer's is compared."""
 
-    name: str  # where there are several
+    name: str  # "" for the only one
     aggregation: str = "token_mean"
-    constant: float = 1.0  # by which some aggregations divide the sum of a sequence
+    constant: float = 1.0  # divides a sequence's sum in some aggregations
     entropy_coef: float = 0.0
     kl_coef: float = 0.0  # weight of the divergence from the teacher
-    beta: float = 1.0  # which one: 1 reverse KL, 0 forward KL, between them Jensen-Shannon
+    beta: float = 1.0  # kind of divergence: 1 reverse KL, 0 forward KL, between them Jensen-Shannon
     teacher: object = None
-    width: int | None = None  # logits that count
+    width: int | None = None  # size of the vocabulary that both models share
 
 
-class Seen(BaseException):
+class LossReached(BaseException):
     """Ends an update at its first loss."""
 
 
 class Trainer:
-    """A module with the functions of the contract. A subclass calls them:
+    """A module with the functions of the contract, which a subclass calls:
 
     missing() -> names; parse(flags)
     load() sets config, device, precision, models, with_reference, rows, reward, environment
@@ -41,16 +41,16 @@ class Trainer:
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
-    per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
-    definitions() -> (losses of which the trainer's has to be one, why there is none)
-    clips() -> (the clips of `own_surrogate` that its policy loss may have, why there are none)
-    start_update(batch, models, step) trains on the batch by the trainer's own `update`, with a step of the optimizer
-    group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
-    values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
+    per_pass(rows): settings for so many rows in a pass, with only a few of their tokens at the output layer at once
+    definitions() -> (published losses, of which the trainer's must be one; or why there is none)
+    clips() -> (the clips of `own_surrogate` that its policy loss may have; or why there are none)
+    start_update(batch, models, step) calls the trainer's `update` on the batch; `step` replaces the optimizer's
+    group_of(samples) -> (the group of each; or why a group's advantages need not sum to 0)
+    values_after(ids) -> the plain critic's values [T] of the text up to each token of ids [1, T]; None without one
     """
 
-    takes_holes = False  # responses with tokens of others in between
-    chats = False  # sends plain prompts as chats, unless its settings say otherwise
+    takes_holes = False  # whether responses may contain tokens that were not sampled
+    chats = False  # whether plain prompts are sent as chats if the settings do not say
 
     def __init__(self, module):
         self.module = module
@@ -66,7 +66,7 @@ class Trainer:
 
     @property
     def plays(self) -> bool:
-        """Whether it has conversations with an environment."""
+        """Whether the trainer plays conversations with an environment."""
         return bool(getattr(self.config, "environment", ""))
 
     def sampled(self):
@@ -81,46 +81,46 @@ class Trainer:
         return sample | {"completion": text, "finished": finished, "score": 0.0}
 
     def chat_of(self, row: dict) -> list[dict]:
-        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+        """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
         if isinstance(row["prompt"], str):
             chats = getattr(self.config, "chat", self.chats)
             return [{"role": "user", "content": row["prompt"]}] if chats else []
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
     def gradients(self, batch: dict, **settings) -> list:
-        """Gradients of the probes by the trainer's own function, a vector for each network."""
+        """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
         return take_gradients(self.models)
 
     def first_loss(self, batch: dict, models) -> tuple | None:
-        """(log-probs, old log-probs), [n, T], that `update` first gives to the policy loss: empty if it calls none.
+        """(Log-probs, old log-probs), [n, T], of `update`'s first call of the policy loss; () if it makes none.
 
-        None where the trainer has no functions of these names.
+        None if the trainer has no functions of these names.
         """
         if not hasattr(self.module, "update"):
             return None
-        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's, too
+        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's globals
         name = getattr(self.config, "loss", "policy_loss")
         if name not in table:
             return None
-        loss, seen = table[name], []
+        loss, inputs = table[name], []
 
-        def watched(logprobs, old_logprobs, *args, **known):
-            seen.extend((logprobs, old_logprobs))
-            raise Seen
+        def watched(logprobs, old_logprobs, *args, **kwargs):
+            inputs.extend((logprobs, old_logprobs))
+            raise LossReached
 
-        watched.__dict__.update(getattr(loss, "__dict__", {}))  # what an entry of a table says of itself
+        watched.__dict__.update(getattr(loss, "__dict__", {}))  # attributes that the table's users read
         table[name] = watched
         try:
-            with contextlib.suppress(Seen):
+            with contextlib.suppress(LossReached):
                 self.start_update(batch, models, lambda: None)
         finally:
             table[name] = loss
             rest(models)
-        return tuple(seen)
+        return tuple(inputs)
 
     def steps_of_update(self) -> list[list]:
-        """The gradients that the optimizer gets in two calls of `update`, which are neither clipped nor applied."""
+        """Gradients at each optimizer step of two calls of `update`; they are neither clipped nor applied."""
         import torch
 
         def norm(parameters, *_, **__):
@@ -137,7 +137,7 @@ class Trainer:
         return steps
 
     def settled(self) -> dict:
-        """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
+        """The trainer's batch, detached, with current log-probs in all columns, so that one fault fails one check."""
         batch = {name: x.detach() for name, x in self.experience().items()}
         current = self.logprobs(self.collate(self.probes))[0]
         names = {"old_logprobs", "ref_logprobs", "rollout_logprobs"} & {*batch}
@@ -150,12 +150,12 @@ class Trainer:
 
 
 def check(moved: bool = True, plays: bool = False):
-    """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
+    """Mark `function(trainer) -> (passed, or None if not applicable; measurement)` as a check.
 
-    Its docstring ends with what to try where it fails.
+    "Try: …" at the end of its docstring is the advice if it fails.
 
     Args:
-        moved: whether the policy has to be off its start.
+        moved: whether the policy must differ from its start.
         plays: whether it needs a page that plays conversations.
     """
 
@@ -179,7 +179,7 @@ def rest(models) -> None:
 
 
 def gradients_of(models) -> list:
-    """One vector per network with up to 4,096 entries of each gradient, evenly spaced."""
+    """One vector per network: at most 8,191 evenly spaced entries of each parameter's gradient."""
     import torch
 
     vectors = []
@@ -193,38 +193,38 @@ def gradients_of(models) -> list:
 
 
 def take_gradients(models) -> list:
-    """The same; clears the gradients."""
+    """`gradients_of`, then clear the gradients."""
     vectors = gradients_of(models)
     rest(models)
     return vectors
 
 
 def agree(a, b, limit: float) -> tuple[bool, str]:
-    """Whether two vectors differ by at most `limit` on average and ten times that anywhere; and the text of it."""
+    """(Whether two vectors differ by at most `limit` on average and ten times that anywhere, both as text)."""
     difference = (a.float() - b.float()).abs()
     mean, peak = difference.mean().item(), difference.max().item()
     return mean <= limit and peak <= 10 * limit, f"{peak:.1e} nats apart at most, {mean:.1e} on average"
 
 
 def apart(gradients: list, expected: list) -> tuple[float, float]:
-    """The largest relative difference |a - b| / |b| of two lists of vectors, and the first ratio of their lengths."""
+    """(Largest relative difference |a - b| / |b| of two lists of vectors, ratio of the first pair's norms)."""
     pairs = [(a, b, b.norm().clamp(min=1e-12)) for a, b in zip(gradients, expected, strict=True)]
     ratio = (pairs[0][0].norm() / pairs[0][2]).item()
     return largest(((a - b).norm() / norm).item() for a, b, norm in pairs), ratio
 
 
 def largest(values) -> float:
-    """The maximum, where one that is not a number counts as infinite."""
+    """The maximum; nan counts as infinite."""
     return max(math.inf if math.isnan(value) else value for value in values)
 
 
 def sampled_places(sample: dict) -> list[int]:
-    """1 on those of the tokens after the prompt that the policy sampled: on all, unless `response_mask` is other."""
+    """1 for each token after the prompt that the policy sampled: all, unless the sample has a `response_mask`."""
     return sample.get("response_mask", [1] * len(sample["response_ids"]))
 
 
 def responses(batch: dict, samples: list[dict], whole: bool = False):
-    """True [B, T] on sampled tokens, or on all after the prompts: each row's last real ones, wherever pads are."""
+    """True [B, T] at sampled tokens, or (`whole`) at all after the prompts, wherever the pads are."""
     import torch
 
     mask = torch.zeros_like(batch["attention_mask"])

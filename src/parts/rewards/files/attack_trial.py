@@ -1,4 +1,4 @@
-"""Call a code reward on programs: JSON of path, name, row, programs -> scores, harm outside."""
+"""Call a code reward on programs, from JSON [path, name, row, programs], and print scores and harm done as JSON."""
 
 import asyncio
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def scores_of(function, row, texts):
-    """Scores of completions by a reward of a batch or of one sample, async or not."""
+    """Scores of texts by a reward of a batch or of one sample, async or not."""
     parameters = inspect.signature(function).parameters
     takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
     calls = [row | {"completion": text} for text in texts]
@@ -22,20 +22,20 @@ def scores_of(function, row, texts):
         calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
         calls[0] |= {"completion_ids": [[1]] * len(texts)} if "completion_ids" in parameters else {}
         calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
-    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
-    found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
-    return [*found[0]] if batch else found
+    results = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
+    results = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in results]
+    return [*results[0]] if batch else results
 
 
 def processes(name):
-    """Processes with this name."""
+    """Ids of the processes with this name."""
     comms = {path.parent.name: path for path in Path("/proc").glob("[0-9]*/comm")}
     return [pid for pid, path in comms.items() if path.exists() and path.read_text().strip() == name]
 
 
 sys.dont_write_bytecode = True
 out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a reward prints is no answer
+os.dup2(2, 1)  # a reward's own prints go to stderr
 path, name, row, programs = json.loads(sys.argv[1])
 sys.path.insert(0, str(Path(path).parent))
 spec = importlib.util.spec_from_file_location("tried", path)
@@ -61,5 +61,5 @@ harm += [f"process {pid} runs on" for pid in processes(own)]
 harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
 harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
 walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
-told = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
-print(json.dumps(told), file=out, flush=True)
+result = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
+print(json.dumps(result), file=out, flush=True)

@@ -1,5 +1,5 @@
 def trial():
-    """Call the reward as the JSON on standard input says and print its scores; what it prints goes to stderr."""
+    """Call the reward as the JSON on stdin says and print its scores; its own prints go to stderr."""
     import contextlib
     import inspect
     import json
@@ -28,8 +28,9 @@ def trial():
         return list(called(columns | texts))
 
     with contextlib.redirect_stdout(sys.stderr):
-        found = [scores(rows) for rows in given["calls"]]
-    print("=" + " ".join("-" if value is None else f"{float(value):.4g}" for values in found for value in values) + "=")
+        batches = [scores(rows) for rows in given["calls"]]
+    words = ["-" if value is None else f"{float(value):.4g}" for values in batches for value in values]
+    print("=" + " ".join(words) + "=")
 
 
 trial()

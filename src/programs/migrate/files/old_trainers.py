@@ -1,4 +1,4 @@
-"""What old trainers did, as classes derived from a script's own; its expressions are defaults of arguments."""
+"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
@@ -28,7 +28,7 @@ class DPO(DPOTrainer):
                 answers = {key: ids[:answer] for key, ids in answers.items()}
             return answers | {"prompt_ids": prompt}
 
-        args.max_length, length = None, args.max_length  # leaves out no long prompt
+        args.max_length, length = None, args.max_length  # drops no long prompt
         rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
         args.max_length = length
         return rows.map(cut)

@@ -1,15 +1,15 @@
-"""A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
+"""Wrap a reward of verl's form in this bundle's form, so that reward_preflight.py can call it."""
 
 import asyncio
 import inspect
 import runpy
 
 FUNCTION = runpy.run_path("{file}")["{name}"]
-GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # columns, the first that a row has
+GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # the first column that a row has counts
 
 
 def as_sample_reward(prompt, completion, **columns):
-    """Call it as verl's reward manager does; a dict has its score under that name."""
+    """Call the reward as verl's reward manager does; of a dict, "score" counts."""
     text = completion if isinstance(completion, str) else completion[-1]["content"]
     gold = (columns.get("reward_model") or {}).get("ground_truth")
     if gold is None:
