@@ -74,19 +74,19 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     5582-5786  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
 #     5789-5873  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
 #     5876-6002  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6005-6050  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6053-6085  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6088-6157  summary           summary.json and the lines at the end of a run
-#     6160-6355  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6358-6389  paired tests      Intervals, paired tests, pass@k
-#     6392-6650  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6653-6768  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6771-6967  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6970-7128  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7131-7252  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7255-7502  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7505-7606  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7609-7855  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     6005-6052  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6055-6087  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6090-6159  summary           summary.json and the lines at the end of a run
+#     6162-6357  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6360-6391  paired tests      Intervals, paired tests, pass@k
+#     6394-6652  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6655-6770  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6773-6969  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6972-7130  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7133-7254  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7257-7504  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7507-7608  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7611-7857  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -6041,7 +6041,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if updates and not any(updates):
         faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
+    before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
+    rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
+    if cut and min(cut) > 0.95 and not rose:
         faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )

@@ -60,10 +60,10 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1906-1912  losses          The KL to the reference, policy and value losses, and how losses per token become …
 #     1915-1990  idle settings   Settings without effect in a configuration: named at the start, with what would …
 #     1993-2004  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2007-2052  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2055-2305  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2308-2425  training        The check of a page, its run, and the results of both
-#     2428-2699  command         The command line
+#     2007-2054  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2057-2307  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2310-2427  training        The check of a page, its run, and the results of both
+#     2430-2701  command         The command line
 
 import argparse
 import ast
@@ -2043,7 +2043,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if updates and not any(updates):
         faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
+    before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
+    rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
+    if cut and min(cut) > 0.95 and not rose:
         faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )

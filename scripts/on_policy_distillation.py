@@ -82,18 +82,18 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     7126-7210  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
 #     7213-7339  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     7342-7450  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7453-7498  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7501-7533  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7536-7605  summary           summary.json and the lines at the end of a run
-#     7608-7973  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7976-8084  paired tests      Intervals, paired tests, pass@k
-#     8087-8178  settings          Settings of the trainer, and contradictions between them
-#     8181-8366  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8369-8563  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8566-8612  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8615-8694  evaluation        The held-out gap between student and teacher
-#     8697-8849  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8852-8939  run               The memory and the plan of a run, its loop, and the command line
+#     7453-7500  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7503-7535  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7538-7607  summary           summary.json and the lines at the end of a run
+#     7610-7975  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7978-8086  paired tests      Intervals, paired tests, pass@k
+#     8089-8180  settings          Settings of the trainer, and contradictions between them
+#     8183-8368  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8371-8565  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8568-8614  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8617-8696  evaluation        The held-out gap between student and teacher
+#     8699-8851  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8854-8941  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -7489,7 +7489,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if updates and not any(updates):
         faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
+    before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
+    rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
+    if cut and min(cut) > 0.95 and not rose:
         faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )

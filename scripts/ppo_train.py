@@ -91,18 +91,18 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9366-9450  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
 #     9453-9579  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     9582-9690  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9693-9738  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9741-9773  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9776-9845  summary           summary.json and the lines at the end of a run
-#    9848-10213  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10216-10247  paired tests      Intervals, paired tests, pass@k
-#   10250-10274  settings          Settings of the trainer
-#   10277-10351  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10354-10537  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10540-10662  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10665-10686  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10689-10852  step              One step: rollout, experience, update, in the order of the data
-#   10855-10944  run               The memory and the plan of a run, its loop, and the command line
+#     9693-9740  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9743-9775  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9778-9847  summary           summary.json and the lines at the end of a run
+#    9850-10215  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10218-10249  paired tests      Intervals, paired tests, pass@k
+#   10252-10276  settings          Settings of the trainer
+#   10279-10353  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10356-10539  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10542-10664  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10667-10688  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10691-10854  step              One step: rollout, experience, update, in the order of the data
+#   10857-10946  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -9729,7 +9729,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if updates and not any(updates):
         faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
+    before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
+    rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
+    if cut and min(cut) > 0.95 and not rose:
         faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )

@@ -1628,7 +1628,7 @@ def f(x):
         except BaseException:
             pass
 """
-ATTACK_TRIAL = r'''"""Call a code reward on programs, from JSON [path, name, row, programs], and print scores and harm done as JSON."""
+ATTACK_TRIAL = r'''"""Call a code reward on programs ([path, name, row, programs] as JSON); print scores and harm."""
 
 import asyncio
 import importlib.util

@@ -915,7 +915,7 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
             if missing:
                 return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
     if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
-        return f"the tests import {name}, which is not installed; try to install it, or `from solution import …`"
+        return f"the tests import {name}, which is not installed; try installing it, or `from solution import …`"
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     captures = any(part.attr == "getvalue" for part in attributes)

@@ -38,6 +38,11 @@ EMPTY = {"rollout__length_mean": 1.0, "rollout__truncated_frac": 0.0}
         (log(STEADY, optim__updates=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}, []),
         (log(STEADY, rollout__length_mean=64.0, rollout__truncated_frac=1.0), {}, ["nearly every completion is cut"]),
         (
+            log(STEADY, rollout__length_mean=64.0, rollout__truncated_frac=1.0),
+            {"accuracy_interval_before": [0.4, 0.6], "accuracy_interval_after": [0.7, 0.9]},
+            [],  # the reward reads the first line of a base model that goes on
+        ),
+        (
             log([0.5]),
             {
                 **{"accuracy_before": 0.6, "accuracy_interval_before": [0.5, 0.7]},

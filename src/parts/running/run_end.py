@@ -39,7 +39,9 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if updates and not any(updates):
         faults.append("no update was applied: groups that score alike, or gradients that are not finite, train nothing")
     cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
+    before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
+    rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
+    if cut and min(cut) > 0.95 and not rose:
         faults.append(
             "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
         )

@@ -1,4 +1,4 @@
-"""Call a code reward on programs, from JSON [path, name, row, programs], and print scores and harm done as JSON."""
+"""Call a code reward on programs ([path, name, row, programs] as JSON); print scores and harm."""
 
 import asyncio
 import importlib.util
