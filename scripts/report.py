@@ -3800,7 +3800,7 @@ GLOSSARY = """\
  },
  "kl/ref": {
   "group": "KL",
-  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0",
+  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0. With the KL in the loss and one update per step, of the completions that train, and absent if none does",
   "healthy": "0 at step 1, then grows slowly",
   "warning": "not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than reward explains"
  },
@@ -3836,7 +3836,7 @@ GLOSSARY = """\
  },
  "policy/clip_frac": {
   "group": "Policy",
-  "meaning": "share of trained tokens whose loss a bound changed (clip_cov, kl_cov: share of chosen tokens)",
+  "meaning": "share of trained tokens whose loss a bound changed, dual_clip included (clip_cov, kl_cov: share of chosen tokens)",
   "healthy": "0 with one update per step, which is normal; else a few per cent",
   "warning": "near 1: updates far too large"
  },
