@@ -87,6 +87,16 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("flags", [["in.jsonl", "--out", "./in.jsonl"], ["in.eval.jsonl", "--out", "in.jsonl"]])
+def test_no_output_replaces_an_input(loader, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = write_jsonl(tmp_path / flags[0], [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)])
+    before = path.read_bytes()
+    assert loader.main([*flags, "--split", "0.5"]) == 2
+    assert f"would replace the input {flags[0]}" in capsys.readouterr().err
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
 def add_up(counts: dict) -> bool:
     """Whether every row read is accounted for."""
     return counts["read"] == counts["kept"] + counts["rejected"] + counts["deduplicated"]
@@ -352,10 +362,6 @@ NEVER_PAY = {
     "no name": ({"test": CHECK, "entry_point": "twice(2)"}, PROGRAM, "entry_point", "name of a function"),
     "candidate": ({"test_list": ["assert candidate(2) == 4"]}, PROGRAM, "entry_point", "candidate"),
     "nothing asserted": ({"tests": "twice(2)\n"}, PROGRAM, "tests", "assert nothing"),
-    "not when imported": (
-        *({"tests": 'if __name__ == "__main__":\n    assert twice(2) == 4\n'}, PROGRAM),
-        *("tests", "assert nothing"),
-    ),
     "no list of arguments": (
         *({"tests": [{"args": 2, "expected": 4}], "entry_point": "twice"}, PROGRAM),
         *(r"tests\[0\]", "args 2"),

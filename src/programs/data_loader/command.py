@@ -130,12 +130,15 @@ def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, 
     return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
-def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    outputs, target = [], args.target
+def write(args, rows: list[dict], files: list[str], rejected: list[dict]) -> list[dict]:
+    """Write the rows and return what was written where; no output may replace one of the input `files`."""
+    outputs, target, inputs = [], args.target, {Path(file).resolve() for file in files}
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may refill a dropped column
     asked = [asked_words(row["prompt"]) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
+            got = f"got --out {args.out}, which would replace the input {path}"
+            need(path.resolve() not in inputs, f"{got}; expected another file; try --out part.jsonl")
             kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
             temporary = stack.enter_context(new_file(path))
             lacking = fill_file(kept, temporary, path.suffix, target, split, args.data_source or "")
@@ -213,7 +216,7 @@ def run_command(args) -> int:
     error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
-    outputs = write(args, rows, rejected) if args.out and not error else []
+    outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
     answered = [row for row in rows if "answer" in row]
