@@ -81,12 +81,12 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     6360-6391  paired tests      Intervals, paired tests, pass@k
 #     6394-6652  settings          Settings under TRL's names, profiles, and contradictions between settings
 #     6655-6770  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6773-6969  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6972-7130  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7133-7254  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7257-7504  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7507-7608  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7611-7857  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     6773-6973  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6976-7134  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7137-7258  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7261-7508  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7511-7612  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7615-7861  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -6952,9 +6952,13 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    for spec in config.reward:
-        used = any(id(function) in scorer.names for function, _ in load_rewards(spec))
-        need(used, f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without")
+    named = {word.partition("*")[0].rpartition(":")[2] for words, _ in parse_stages(config.stages) for word in words}
+    for spec in config.reward if named else []:
+        name = spec.partition("*")[0].rpartition(":")[2]
+        need(
+            {name, name.removesuffix("_reward")} & named,
+            f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without",
+        )
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:

@@ -196,14 +196,14 @@ def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
 
 
 def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """(loss, ratio, clipped), all [B, T]; clipped is 1 where the clip changed the loss."""
+    """(loss, ratio, clipped), all [B, T]; clipped is 1 where a clip changed the loss."""
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
     loss = torch.maximum(plain, bounded)
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
+    return loss, ratio, (loss != plain).float()
 
 
 def value_loss(values, old_values, returns, value_clip: float):

@@ -187,7 +187,7 @@ def test_preflight_samples_in_bf16(tmp_path, capsys):
 def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():
     class Shop:
         config = WarmStart(teacher=str(TINY_LM), precision="bf16", device="cpu")
-        device, reward = CPU, None
+        device, reward, rows = CPU, None, [{"prompt": "1+1=", "columns": {}}]
 
         def release(self):
             pass

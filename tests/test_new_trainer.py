@@ -572,7 +572,10 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
     assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
     done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--out=second", cwd=folder)
-    assert "got metrics_file 'mine.jsonl', a folder or not empty" in done.stderr and not (folder / "second").exists()
+    assert (
+        "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
+        and not (folder / "second").exists()
+    )
     again = ["--model", TINY_LM, "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
     done = run_script("new_trainer", "grpo", "no.py", *flags, *map(str, again), cwd=folder)
     assert "got --metrics_file mine.jsonl" in done.stderr and not (folder / "no.py").exists()

@@ -949,7 +949,7 @@ def verdict(passed):
 
 def with_stand_in(folder, stand_in) -> list:
     """Plant a sandbox.py whose run_many is this; returns the flags that write a reward beside it."""
-    head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().partition('if __name__ == "__main__":')
+    head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().rpartition('if __name__ == "__main__":')
     (folder / "sandbox.py").write_text(f"{head}{STAND_IN}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
     return ["--task", "passes_tests", "--output", folder / "code_reward.py"]
 

@@ -287,7 +287,7 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
 
 @pytest.mark.parametrize("given", [{"rollout_engine": "vllm"}, {"environment": "e.py:E"}])
 def test_early_scores_of_groups_are_refused_where_all_wait(given):
-    with pytest.raises(UserError, match=r"got --score_while_sampling groups with --\w+.*; expected samples"):
+    with pytest.raises(UserError, match=r"got --score_while_sampling groups with --\w+.*; expected never, or samples"):
         check_trainer(Config(score_while_sampling="groups", algorithm="grpo", **given))
     check_trainer(Config(score_while_sampling="samples", algorithm="grpo", **given))
 

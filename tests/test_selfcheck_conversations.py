@@ -167,7 +167,7 @@ FAULTS = {
         r"of conversation 0: score 0, 1 changes with its return",
         [
             (
-                "torch.tensor([math.nan if s is None else float(s) for s in scores], device=models.device)",
+                "torch.tensor([math.nan if s is None else s for s in scores], device=models.device)",
                 "torch.tensor([*map(float, scores)]).view(-1, 2).mean(1).repeat_interleave(2)",
             )
         ],

@@ -835,7 +835,8 @@ def test_a_reward_that_says_it_needs_groups_is_refused_by_every_action(told, dat
     source = "def ranks(prompts, completions, **kwargs):\n    return [None] * len(completions)\n"
     (tmp_path / "g.py").write_text(f"{source}\n\nranks.needs_group = True\n")
     for action in ("--print", "--check", "--run", "--slurm"):
-        done = told(action, *data, "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o")
+        flags = ("--algorithm=grpo", "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o")
+        done = told(action, *data, *flags)
         assert done.returncode == 2
         assert "got reward ranks, which compares the completions of a prompt" in done.stderr
 

@@ -203,9 +203,13 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    for spec in config.reward:
-        used = any(id(function) in scorer.names for function, _ in load_rewards(spec))
-        need(used, f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without")
+    named = {word.partition("*")[0].rpartition(":")[2] for words, _ in parse_stages(config.stages) for word in words}
+    for spec in config.reward if named else []:
+        name = spec.partition("*")[0].rpartition(":")[2]
+        need(
+            {name, name.removesuffix("_reward")} & named,
+            f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without",
+        )
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
