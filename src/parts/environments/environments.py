@@ -88,18 +88,17 @@ def method_names(environment) -> list[str]:
     return [name for name, _ in members if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
+def tool_schema(environment, name: str, subject: str) -> dict:
     """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
     Args:
         environment: object with the tool as attribute `name`.
         subject: name of the object, for messages.
-        hint: further advice.
     """
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
