@@ -53,6 +53,11 @@ def world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
+def is_first() -> bool:
+    """Whether this is the first process of a launch, or the only one; also before the processes have a group."""
+    return int(os.environ.get("RANK", world()[0])) == 0
+
+
 def sum_over_processes(tensor):
     """Sum a tensor over all processes in place and return it."""
     if world()[1] > 1:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, is_disk_full, need
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, is_first, world
 from parts.foundation.settings import BaseConfig, free_on_resume
 
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "versions.json")  # by a run, in its folder
@@ -113,7 +113,7 @@ def make_folder(config: BaseConfig) -> None:
     gather_rows([None])
     try:
         Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-        if world()[0] == 0:
+        if is_first():
             LOCKS.append(Path(config.output_dir, ".lock").open("a"))
             fcntl.lockf(LOCKS[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

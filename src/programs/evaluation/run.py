@@ -15,7 +15,7 @@ from parts.evaluating.paired_tests import summarize
 from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
-from parts.foundation.processes import world
+from parts.foundation.processes import is_first, world
 from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.models import open_models
 from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
@@ -164,7 +164,7 @@ def run(config: Config) -> int:
     folder, reports = Path(config.output_dir), []
     folders = [folder / "before", folder / "after"] if len(config.model) == 2 else [folder]
     make_folder(config)
-    for place in folders if world()[0] == 0 else ():
+    for place in folders if is_first() else ():
         keep_earlier(place, config)
     for model in open_models(config):
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
