@@ -891,7 +891,7 @@ class LoggedRun:
         return [value for name in names for _, value in sorted(self.columns[name].items())]
 
     def answer_part(self) -> tuple[str, list[float]]:
-        """(name, means) of the correctness reward: one named so, else the first that is no format, else the score."""
+        """(name, means) of the part named after correctness, or the first part not for format, or the whole score."""
         parts = self.parts()
         names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
         if names:

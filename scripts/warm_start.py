@@ -1822,7 +1822,7 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """The gold answer in a solution: after the last `####` that is no heading, else the stated one, else all text."""
+    """The gold answer in a solution: text after the last `####` unless a heading, else a stated answer, else all of it."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
@@ -4718,7 +4718,7 @@ def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
 def relative_gap(states, expected) -> float:
     """Mean over states [..., H] of |state - expected| / |expected|; NaN in a state counts as infinite.
 
-    Where `expected` is NaN the gap is 0: that is no fault of the cache, and sampling refuses such a network.
+    NaN in `expected` counts as a gap of 0, because the cache did not cause it. Sampling refuses such a network later.
     """
     gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
