@@ -1933,7 +1933,7 @@ def is_heading(text: str, mark: re.Match) -> bool:
 
 
 def marked_gold(text: str) -> str:
-    """The gold answer in a solution: text after the last `####` unless a heading, else a stated answer, else all of it."""
+    """The gold answer in a solution: the text after its last `####` (no heading), a stated answer, or all of it."""
     text = text.rpartition("</think>")[2]
     answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
     return (answers[-1] if answers else stated_gold(text) or text).strip()
