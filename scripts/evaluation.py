@@ -70,28 +70,28 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     4530-4823  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
 #     4826-4834  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
 #     4837-5135  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5138-5303  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5306-5354  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5357-5409  norms               Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     5412-5600  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5603-5685  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5688-5917  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5920-5974  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5977-5995  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5998-6149  memory              The memory that a run will need, from the shape of its networks
-#     6152-6206  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6209-6250  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6253-6425  paired tests        Intervals, paired tests, pass@k
-#     6428-6480  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6483-6649  settings            Settings
-#     6652-6822  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6825-7115  tasks               What a task is; generation, mathematics, code
-#     7118-7262  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7265-7465  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7468-7615  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7618-7897  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7900-8022  models              Models in vLLM, on servers, and none; opening those that were named
-#     8025-8194  run                 Running the tasks, and the command line
+#     5138-5306  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5309-5357  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5360-5412  norms               Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     5415-5603  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5606-5688  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5691-5920  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5923-5977  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5980-5998  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6001-6152  memory              The memory that a run will need, from the shape of its networks
+#     6155-6209  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6212-6253  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6256-6428  paired tests        Intervals, paired tests, pass@k
+#     6431-6483  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6486-6652  settings            Settings
+#     6655-6825  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6828-7118  tasks               What a task is; generation, mathematics, code
+#     7121-7265  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7268-7468  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7471-7618  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7621-7900  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7903-8025  models              Models in vLLM, on servers, and none; opening those that were named
+#     8028-8197  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -5151,6 +5151,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -5168,14 +5174,10 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
+            entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, t[:, None]).squeeze(-1), entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -5269,8 +5271,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -5842,8 +5845,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)

@@ -60,40 +60,40 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     3472-3488  environments      Load and check environments: classes whose methods are tools for the model, or …
 #     3491-3531  conversations     Conversations with environments: their record, limits, and calls of the …
 #     3534-3546  play              Play a policy's conversations with environments; each turn samples all open …
-#     3549-4005  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4008-4224  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4227-4492  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4495-4804  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4807-4855  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4858-4910  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     4913-5165  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5168-5250  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5253-5485  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5488-5625  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5628-5824  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5827-6014  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6017-6092  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6095-6176  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6179-6235  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6238-6406  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6409-6573  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6576-6899  memory            The memory that a run will need, from the shape of its networks
-#     6902-7128  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7131-7215  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7218-7344  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7347-7455  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7458-7505  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7508-7540  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7543-7612  summary           summary.json and the lines at the end of a run
-#     7615-7980  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7983-8091  paired tests      Intervals, paired tests, pass@k
-#     8094-8185  settings          Settings of the trainer, and contradictions between them
-#     8188-8373  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8376-8570  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8573-8619  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8622-8701  evaluation        The held-out gap between student and teacher
-#     8704-8856  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8859-8946  run               The memory and the plan of a run, its loop, and the command line
+#     3549-4021  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4024-4240  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4243-4508  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4511-4823  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4826-4874  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4877-4929  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     4932-5184  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5187-5269  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5272-5504  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5507-5644  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5647-5843  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5846-6033  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6036-6111  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6114-6195  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6198-6254  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6257-6425  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6428-6592  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6595-6918  memory            The memory that a run will need, from the shape of its networks
+#     6921-7151  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7154-7238  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7241-7367  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7370-7478  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7481-7528  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7531-7563  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7566-7635  summary           summary.json and the lines at the end of a run
+#     7638-8003  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8006-8114  paired tests      Intervals, paired tests, pass@k
+#     8117-8208  settings          Settings of the trainer, and contradictions between them
+#     8211-8395  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8398-8592  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8595-8641  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8644-8723  evaluation        The held-out gap between student and teacher
+#     8726-8878  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8881-8968  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -3932,7 +3932,23 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
+        if not frozen and not config.lora_rank and device.type == "cpu":
+            add_sparsely(model)
     return model.eval()
+
+
+def add_sparsely(model) -> None:
+    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = first.weight
+    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
 
 
 def add_lora(model, config: BaseConfig):
@@ -4607,6 +4623,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -4624,14 +4646,10 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
+            entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, t[:, None]).squeeze(-1), entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -4734,8 +4752,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -5407,8 +5426,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)
@@ -7081,19 +7100,23 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
     need(fits, line)
     if line:
         say(line)
-    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
-        give_back_tensors()
+    peak = max(sizes.estimate(config).values(), default=0)
+    if device == "cpu" and peak > 2**30:
+        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
-def give_back_tensors() -> None:
-    """Let freed tensors of 1 MiB and more go back to the system at once.
+def reuse_memory(keep: bool) -> None:
+    """Keep the memory of freed tensors for the next ones, or give that of 1 MiB and more back to the system at once.
 
-    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
-    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    To get fresh memory from the system took 0.4 of a PPO update with two networks of 0.3B parameters. But glibc's heap
+    gets holes, which small tensors leave: that run took 15.5 GiB in place of 12.4, and a LoRA update 3.8 in place of
+    2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
     """
-    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
-        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        if keep:
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
@@ -8204,7 +8227,7 @@ def divergence(student, teacher, beta: float):
     """
     if beta == 0:
         t = teacher.exp()
-        return (t * (teacher - student)).sum(-1), student.exp() - t
+        return (teacher - student).mul_(t).sum(-1), student.exp().sub_(t)
     s = student.exp()
     if beta == 1:
         f = student - teacher
@@ -8213,7 +8236,7 @@ def divergence(student, teacher, beta: float):
         mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
         f = (student - mixture).mul_(1 - beta)
         mean = (s * f).sum(-1)
-        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
+        value = mean + beta * (teacher - mixture).mul_(teacher.exp()).sum(-1)
     return value, f.sub_(mean[:, None]).mul_(s)
 
 
@@ -8241,6 +8264,11 @@ def overlap(ids, others):
     return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
 
 
+def entropies(logprobs):
+    """Entropy [n] of each row of log-probs [n, V]."""
+    return -logprobs.exp().mul_(logprobs).sum(-1)  # each tensor of V columns costs as much as what it is needed for
+
+
 def gap_figures(student, teacher, looked_at: int = 0):
     """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
 
@@ -8249,18 +8277,12 @@ def gap_figures(student, teacher, looked_at: int = 0):
         looked_at: of about how many of the tokens, evenly spread, the overlap is taken, 0: of all. That of the others
             is 0, and theirs is raised so that its mean over all n is their mean.
     """
-    s, t = student.exp(), teacher.exp()
-    kl = (s * (student - teacher)).sum(-1)
+    kl = (student - teacher).mul_(student.exp()).sum(-1)
     every = max(1, len(kl) // looked_at) if looked_at else 1
     shares = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
     shared = torch.zeros_like(kl)
     shared[::every] = shares * (len(kl) / max(1, len(shares)))
-    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)
-
-
-def widened(logits):
-    """Logits in float32 or wider."""
-    return logits.float() if logits.dtype.itemsize < 4 else logits
+    return torch.stack([kl, entropies(student), entropies(teacher), shared], -1)
 
 
 # the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
@@ -8281,7 +8303,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     Returns:
         (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
     """
-    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
+    logits = tempered(all_logits(policy, hidden), config.temperature)  # [n, rows]
     lost = lost_mass(policy, logits.detach())
     logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
@@ -8341,7 +8363,7 @@ def teacher_view(student, known: dict, dist):
         return gap_figures(student, dist, LOOKED_AT)
     nothing = student[:, 0] * math.nan
     if "teacher_logprobs" not in known:
-        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
+        return torch.stack([nothing, entropies(student), nothing, nothing], -1)
     logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
     kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
     shared = nothing
@@ -8349,7 +8371,7 @@ def teacher_view(student, known: dict, dist):
         ids = known["teacher_ids"][:, :COMPARED]
         shared = overlap(ids, student.topk(ids.shape[1]).indices)
     entropy = known.get("teacher_entropy", nothing)
-    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
+    return torch.stack([kl, entropies(student), entropy, shared], -1)
 
 
 ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
@@ -8440,8 +8462,8 @@ class LocalTeacher:
     def logprobs(self, hidden):
         """Log-probs [n, width] of the next token, of states [n, H]."""
         with torch.no_grad():
-            logits = widened(lm_logits(self.model, hidden)[:, : self.width])
-            return torch.log_softmax(logits / self.config.temperature, -1)
+            logits = lm_logits(self.model, hidden)[:, : self.width]
+            return torch.log_softmax(tempered(logits, self.config.temperature), -1)
 
 
 class ServerTeacher:
@@ -8682,8 +8704,8 @@ def local_figures(config: Config, models, batch: dict):
         theirs = teacher.states(piece)[mask]
         for part in pieces_of(config, models.policy, len(states)):
             with torch.no_grad():
-                logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
-                student = torch.log_softmax(logits / config.temperature, -1)
+                logits = lm_logits(models.policy, states[part])[:, : teacher.width]
+                student = torch.log_softmax(tempered(logits, config.temperature), -1)
                 figures = gap_figures(student, teacher.logprobs(theirs[part]))
                 sums.index_add_(0, owners[part], figures.to(sums.dtype))
     return sum_over_processes(sums)
@@ -8858,7 +8880,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
 
 # -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)
 
-STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
+STUDENT_BUFFERS = 6  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
 def shaped_teacher(config: Config):

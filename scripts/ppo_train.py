@@ -67,42 +67,42 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4328-4486  conversations     Conversations with environments: their record, limits, and calls of the …
 #     4489-4664  play              Play a policy's conversations with environments; each turn samples all open …
 #     4667-4854  play setup        Set up and score conversations, for all programs that take --environment
-#     4857-5340  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5343-5580  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5583-5881  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5884-6190  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6193-6241  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6244-6296  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     6299-6551  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6554-6636  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6639-6910  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6913-7050  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7053-7249  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7252-7439  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7442-7731  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7734-7815  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7818-8124  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8127-8234  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8237-8532  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8535-8629  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8632-8803  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8806-9129  memory            The memory that a run will need, from the shape of its networks
-#     9132-9367  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9370-9454  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9457-9583  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9586-9694  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9697-9744  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9747-9779  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9782-9851  summary           summary.json and the lines at the end of a run
-#    9854-10219  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10222-10253  paired tests      Intervals, paired tests, pass@k
-#   10256-10280  settings          Settings of the trainer
-#   10283-10357  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10360-10543  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10546-10668  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10671-10692  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10695-10858  step              One step: rollout, experience, update, in the order of the data
-#   10861-10950  run               The memory and the plan of a run, its loop, and the command line
+#     4857-5356  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5359-5596  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5599-5897  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5900-6209  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6212-6260  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     6263-6315  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     6318-6570  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6573-6655  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6658-6929  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6932-7069  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7072-7268  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7271-7458  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7461-7750  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7753-7834  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7837-8143  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8146-8253  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8256-8551  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8554-8648  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8651-8822  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8825-9148  memory            The memory that a run will need, from the shape of its networks
+#     9151-9390  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9393-9477  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9480-9606  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9609-9717  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9720-9767  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9770-9802  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9805-9874  summary           summary.json and the lines at the end of a run
+#    9877-10242  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10245-10276  paired tests      Intervals, paired tests, pass@k
+#   10279-10303  settings          Settings of the trainer
+#   10306-10380  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10383-10566  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10569-10691  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10694-10715  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10718-10881  step              One step: rollout, experience, update, in the order of the data
+#   10884-10973  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -5267,7 +5267,23 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
+        if not frozen and not config.lora_rank and device.type == "cpu":
+            add_sparsely(model)
     return model.eval()
+
+
+def add_sparsely(model) -> None:
+    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = first.weight
+    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
 
 
 def add_lora(model, config: BaseConfig):
@@ -5996,6 +6012,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -6013,14 +6035,10 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
+            entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, t[:, None]).squeeze(-1), entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -6114,8 +6132,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -6793,8 +6812,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)
@@ -9311,19 +9330,23 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
     need(fits, line)
     if line:
         say(line)
-    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
-        give_back_tensors()
+    peak = max(sizes.estimate(config).values(), default=0)
+    if device == "cpu" and peak > 2**30:
+        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
-def give_back_tensors() -> None:
-    """Let freed tensors of 1 MiB and more go back to the system at once.
+def reuse_memory(keep: bool) -> None:
+    """Keep the memory of freed tensors for the next ones, or give that of 1 MiB and more back to the system at once.
 
-    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
-    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    To get fresh memory from the system took 0.4 of a PPO update with two networks of 0.3B parameters. But glibc's heap
+    gets holes, which small tensors leave: that run took 15.5 GiB in place of 12.4, and a LoRA update 3.8 in place of
+    2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
     """
-    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
-        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        if keep:
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
@@ -10860,7 +10883,7 @@ def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tup
 
 # --------------------------------------------------------------------------------- run (src/programs/ppo_train/run.py)
 
-POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
+POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
 def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:

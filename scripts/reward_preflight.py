@@ -80,27 +80,27 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     3973-4131  conversations          Conversations with environments: their record, limits, and calls of the …
 #     4134-4297  play                   Play a policy's conversations with environments; each turn samples all open …
 #     4300-4386  play setup             Set up and score conversations, for all programs that take --environment
-#     4389-4749  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4752-4760  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4763-5028  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5031-5159  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5162-5210  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5213-5265  norms                  Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     5268-5481  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5484-5566  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5569-5788  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5791-5967  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5970-6088  rows and gold          Rows of the data, and their reference completions (gold)
-#     6091-6285  probes                 Completions that must not be paid
-#     6288-6480  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6483-6674  scoring                Grading completions, and the findings of all checks
-#     6677-6987  preflight              The checks of a reward and the verdict
-#     6990-7167  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7170-7274  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7277-7478  environment preflight  The checks of an environment and the verdict
-#     7481-7546  report                 Printed reports and --list
-#     7549-7628  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7631-7753  command                The command line
+#     4389-4765  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4768-4776  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4779-5044  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5047-5182  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5185-5233  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5236-5288  norms                  Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     5291-5504  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5507-5589  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5592-5811  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5814-5990  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5993-6111  rows and gold          Rows of the data, and their reference completions (gold)
+#     6114-6308  probes                 Completions that must not be paid
+#     6311-6503  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6506-6697  scoring                Grading completions, and the findings of all checks
+#     6700-7010  preflight              The checks of a reward and the verdict
+#     7013-7190  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7193-7297  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7300-7501  environment preflight  The checks of an environment and the verdict
+#     7504-7569  report                 Printed reports and --list
+#     7572-7651  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7654-7776  command                The command line
 
 import argparse
 import ast
@@ -4703,7 +4703,23 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
+        if not frozen and not config.lora_rank and device.type == "cpu":
+            add_sparsely(model)
     return model.eval()
+
+
+def add_sparsely(model) -> None:
+    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = first.weight
+    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
@@ -5044,6 +5060,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 @functools.cache  # called for every sampled token
 def takes(network_class, argument: str) -> bool:
     """Whether a network's forward has an argument of this name."""
@@ -5125,8 +5147,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -5723,8 +5746,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)

@@ -62,33 +62,33 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     2702-2908  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
 #     2911-3168  reward forms      The forms that a reward function may have, and loading rewards from files
 #     3171-3484  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3487-3951  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3954-4117  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4120-4385  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4388-4590  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4593-4641  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4644-4696  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     4699-4912  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4915-4997  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5000-5232  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5235-5372  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5375-5571  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5574-5761  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5764-5770  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5773-5854  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5857-5903  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5906-5924  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5927-6199  memory            The memory that a run will need, from the shape of its networks
-#     6202-6401  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6404-6530  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6533-6551  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6554-6560  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6563-6686  settings          Settings of the warm start, and contradictions between them
-#     6689-6816  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6819-6981  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6984-7191  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7194-7328  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7331-7567  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     3487-3967  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3970-4133  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4136-4401  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4404-4609  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4612-4660  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4663-4715  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
+#     4718-4931  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4934-5016  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5019-5251  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5254-5391  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5394-5590  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5593-5780  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5783-5789  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5792-5873  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5876-5922  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5925-5943  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5946-6218  memory            The memory that a run will need, from the shape of its networks
+#     6221-6424  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6427-6553  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6556-6574  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6577-6583  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6586-6709  settings          Settings of the warm start, and contradictions between them
+#     6712-6839  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6842-7004  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7007-7214  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7217-7351  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7354-7590  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -3870,7 +3870,23 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
+        if not frozen and not config.lora_rank and device.type == "cpu":
+            add_sparsely(model)
     return model.eval()
+
+
+def add_sparsely(model) -> None:
+    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = first.weight
+    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
 
 
 def add_lora(model, config: BaseConfig):
@@ -4412,6 +4428,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -4429,14 +4451,10 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
+            entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, t[:, None]).squeeze(-1), entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -4530,8 +4548,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -5154,8 +5173,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)
@@ -6354,19 +6373,23 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
     need(fits, line)
     if line:
         say(line)
-    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
-        give_back_tensors()
+    peak = max(sizes.estimate(config).values(), default=0)
+    if device == "cpu" and peak > 2**30:
+        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
-def give_back_tensors() -> None:
-    """Let freed tensors of 1 MiB and more go back to the system at once.
+def reuse_memory(keep: bool) -> None:
+    """Keep the memory of freed tensors for the next ones, or give that of 1 MiB and more back to the system at once.
 
-    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
-    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    To get fresh memory from the system took 0.4 of a PPO update with two networks of 0.3B parameters. But glibc's heap
+    gets holes, which small tensors leave: that run took 15.5 GiB in place of 12.4, and a LoRA update 3.8 in place of
+    2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
     """
-    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
-        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        if keep:
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:

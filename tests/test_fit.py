@@ -1,12 +1,17 @@
 """Batch sizes by the memory that is free, runs that cannot fit, and memory that runs out during a run."""
 
+import ctypes
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
+import types
 
 import pytest
 import torch
-from conftest import TINY_LM, load_script
+from conftest import ROOT, TINY_LM, load_script
 
 from parts.foundation.exit_codes import code_of
 from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
@@ -278,3 +283,33 @@ def test_ctrl_c_while_memory_runs_out_stays_ctrl_c(capsys):
     error.__context__ = RuntimeError("CUDA out of memory")
     assert code_of(error, "fix it", "stopped at once") == 130
     assert "stopped at once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("gib", "free", "kept"), [(2, 3, [True]), (2, 2.5, [False]), (0.5, 64, [])])
+def test_memory_of_freed_tensors_is_kept_where_there_is_enough(monkeypatch, gib, free, kept):
+    calls, need = [], {fit.UPDATE: gib * GIB, fit.SAMPLING: GIB / 4}
+    monkeypatch.setattr(fit, "main_memory", lambda: {"free": free * GIB, "total": 64 * GIB})
+    monkeypatch.setattr(fit, "reuse_memory", calls.append)
+    sizes = fit.Sizes(lambda config: need, lambda config, heed: {fit.UPDATE: [{}]}, lambda config: "", [])
+    fit.settle_or_refuse(types.SimpleNamespace(), "cpu", sizes)
+    assert calls == kept
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc lets a program choose")
+@pytest.mark.parametrize("keep", [True, False])
+def test_memory_of_freed_tensors_stays_or_goes(keep):
+    code = f"""
+from parts.foundation.processes import memory_metrics
+from parts.running.fit import reuse_memory
+import torch
+reuse_memory({keep})
+before = memory_metrics()["memory/process_gib"]
+tensors = [torch.ones(2**20) for _ in range(64)]
+large = torch.ones(2**25)
+del tensors, large
+print(memory_metrics()["memory/process_gib"] - before)
+"""
+    path = {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 0.3 < float(done.stdout) < 0.45 if keep else float(done.stdout) < 0.1

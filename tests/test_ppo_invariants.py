@@ -186,6 +186,26 @@ def test_micro_batches_do_not_change_the_gradient(ppo, setup, family, tolerance,
         torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whole):
+    """Oracle: the dense gradient of torch. Without a loss on tokens the embeddings alone have one."""
+    config, models = setup(critic="shared", micro_batch_tokens=60)
+    randomize_head(models.critic)
+    embeddings, batch = models.policy.get_input_embeddings(), off_policy(experience(ppo, config, models))
+
+    def gradient(sparse):
+        embeddings.sparse = sparse
+        if whole:
+            return gradients(ppo, config, models, batch)[0][0]
+        models.policy.zero_grad()
+        ppo.token_values(models.critic, ppo.predicting_states(models.policy, batch)).square().sum().backward()
+        return embeddings.weight.grad
+
+    assert embeddings.sparse
+    summed = gradient(True)
+    assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
+
+
 def test_minibatch_gradient_is_that_of_the_token_mean(ppo, setup):
     """Oracle: the loss written out over the whole minibatch at once, from Hugging Face's logits, no padding."""
     config, models = setup(temperature=0.8, clip_eps_high=0.3)

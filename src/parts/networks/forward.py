@@ -124,6 +124,12 @@ def length_that_shares(model) -> float:
     return min((window for window in windows if window), default=math.inf)
 
 
+def tempered(logits, temperature: float):
+    """Logits in float32 or wider, divided by the temperature."""
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return logits if temperature == 1 else logits / temperature
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -141,14 +147,10 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
-        logits = logits_fn(h)
-        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
-        log_z = torch.logsumexp(logits, dim=-1)
-        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-            z = logits if entropy_grad else logits.detach()
-            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy
+            entropy = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, t[:, None]).squeeze(-1), entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -251,8 +253,9 @@ def all_logits(model, hidden):
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    for name, power in (("logit_scale", 1), ("logits_scaling", -1), ("lm_head_multiplier", 1)):
+        if (scale := getattr(config, name, None) or 1.0) != 1:  # a product with 1 would copy all logits
+            logits = logits * scale**power
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 

@@ -433,7 +433,23 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
+        if not frozen and not config.lora_rank and device.type == "cpu":
+            add_sparsely(model)
     return model.eval()
+
+
+def add_sparsely(model) -> None:
+    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+    weight = first.weight
+    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
 
 
 def add_lora(model, config: BaseConfig):

@@ -12,7 +12,7 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
 from parts.networks.folding import foldable_layers, folded
-from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states
+from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states, tempered
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
 from parts.networks.models import Models, autocast, unwrapped, widest_float
 from parts.networks.norms import one_kernel_norms, replaced
@@ -173,8 +173,8 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                logits = lm_logits(models.policy, states).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                logits = tempered(lm_logits(models.policy, states), self.config.temperature)
+                dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ending = running & self.ends(tokens, rows, t)

@@ -7,11 +7,11 @@ from parts.evaluating.paired_tests import Values, held_out_figures, summarize
 from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import lm_logits, predicting_states, shared_length
+from parts.networks.forward import lm_logits, predicting_states, shared_length, tempered
 from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
-from programs.on_policy_distillation.objective import gap_figures, widened
+from programs.on_policy_distillation.objective import gap_figures
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import ask_server, pieces_of, server_tensors
 
@@ -76,8 +76,8 @@ def local_figures(config: Config, models, batch: dict):
         theirs = teacher.states(piece)[mask]
         for part in pieces_of(config, models.policy, len(states)):
             with torch.no_grad():
-                logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
-                student = torch.log_softmax(logits / config.temperature, -1)
+                logits = lm_logits(models.policy, states[part])[:, : teacher.width]
+                student = torch.log_softmax(tempered(logits, config.temperature), -1)
                 figures = gap_figures(student, teacher.logprobs(theirs[part]))
                 sums.index_add_(0, owners[part], figures.to(sums.dtype))
     return sum_over_processes(sums)

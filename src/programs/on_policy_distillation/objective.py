@@ -5,7 +5,7 @@ import math
 from parts.foundation.processes import torch
 from parts.learning.advantages import discounted_returns, grpo_advantages, mean_advantages, rloo_advantages
 from parts.learning.losses import kl_estimate, policy_loss
-from parts.networks.forward import all_logits, known_logits, lost_mass
+from parts.networks.forward import all_logits, known_logits, lost_mass, tempered
 from parts.rewards.rewards import is_scored
 from programs.on_policy_distillation.settings import OBJECTIVES, Config
 
@@ -26,7 +26,7 @@ def divergence(student, teacher, beta: float):
     """
     if beta == 0:
         t = teacher.exp()
-        return (t * (teacher - student)).sum(-1), student.exp() - t
+        return (teacher - student).mul_(t).sum(-1), student.exp().sub_(t)
     s = student.exp()
     if beta == 1:
         f = student - teacher
@@ -35,7 +35,7 @@ def divergence(student, teacher, beta: float):
         mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
         f = (student - mixture).mul_(1 - beta)
         mean = (s * f).sum(-1)
-        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
+        value = mean + beta * (teacher - mixture).mul_(teacher.exp()).sum(-1)
     return value, f.sub_(mean[:, None]).mul_(s)
 
 
@@ -63,6 +63,11 @@ def overlap(ids, others):
     return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
 
 
+def entropies(logprobs):
+    """Entropy [n] of each row of log-probs [n, V]."""
+    return -logprobs.exp().mul_(logprobs).sum(-1)  # each tensor of V columns costs as much as what it is needed for
+
+
 def gap_figures(student, teacher, looked_at: int = 0):
     """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
 
@@ -71,18 +76,12 @@ def gap_figures(student, teacher, looked_at: int = 0):
         looked_at: of about how many of the tokens, evenly spread, the overlap is taken, 0: of all. That of the others
             is 0, and theirs is raised so that its mean over all n is their mean.
     """
-    s, t = student.exp(), teacher.exp()
-    kl = (s * (student - teacher)).sum(-1)
+    kl = (student - teacher).mul_(student.exp()).sum(-1)
     every = max(1, len(kl) // looked_at) if looked_at else 1
     shares = overlap(*(x[::every].topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)))
     shared = torch.zeros_like(kl)
     shared[::every] = shares * (len(kl) / max(1, len(shares)))
-    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)
-
-
-def widened(logits):
-    """Logits in float32 or wider."""
-    return logits.float() if logits.dtype.itemsize < 4 else logits
+    return torch.stack([kl, entropies(student), entropies(teacher), shared], -1)
 
 
 # the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
@@ -103,7 +102,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     Returns:
         (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
     """
-    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
+    logits = tempered(all_logits(policy, hidden), config.temperature)  # [n, rows]
     lost = lost_mass(policy, logits.detach())
     logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
@@ -163,7 +162,7 @@ def teacher_view(student, known: dict, dist):
         return gap_figures(student, dist, LOOKED_AT)
     nothing = student[:, 0] * math.nan
     if "teacher_logprobs" not in known:
-        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
+        return torch.stack([nothing, entropies(student), nothing, nothing], -1)
     logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
     kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
     shared = nothing
@@ -171,7 +170,7 @@ def teacher_view(student, known: dict, dist):
         ids = known["teacher_ids"][:, :COMPARED]
         shared = overlap(ids, student.topk(ids.shape[1]).indices)
     entropy = known.get("teacher_entropy", nothing)
-    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
+    return torch.stack([kl, entropies(student), entropy, shared], -1)
 
 
 ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}

@@ -21,7 +21,7 @@ from programs.on_policy_distillation.models import load_inputs, load_models, mak
 from programs.on_policy_distillation.settings import Config, check_config, parse_config
 from programs.on_policy_distillation.step import train_step
 
-STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
+STUDENT_BUFFERS = 6  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
 def shaped_teacher(config: Config):

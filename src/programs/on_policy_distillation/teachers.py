@@ -9,11 +9,11 @@ from pathlib import Path
 from parts.foundation.messages import RewardError, UserError, need, say
 from parts.foundation.processes import torch, transformers
 from parts.networks.cache_probe import check_pads, share_prompts
-from parts.networks.forward import lm_logits, predicting_states, settle_logits
+from parts.networks.forward import lm_logits, predicting_states, settle_logits, tempered
 from parts.networks.models import Models, autocast, load_network, load_tokenizer, unwrapped
 from parts.rewards.text_servers import is_server, server_json
 from parts.sampling.rollouts import shared_out
-from programs.on_policy_distillation.objective import COMPARED, widened
+from programs.on_policy_distillation.objective import COMPARED
 from programs.on_policy_distillation.settings import Config
 
 
@@ -81,8 +81,8 @@ class LocalTeacher:
     def logprobs(self, hidden):
         """Log-probs [n, width] of the next token, of states [n, H]."""
         with torch.no_grad():
-            logits = widened(lm_logits(self.model, hidden)[:, : self.width])
-            return torch.log_softmax(logits / self.config.temperature, -1)
+            logits = lm_logits(self.model, hidden)[:, : self.width]
+            return torch.log_softmax(tempered(logits, self.config.temperature), -1)
 
 
 class ServerTeacher:

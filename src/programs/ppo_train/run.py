@@ -23,7 +23,7 @@ from programs.ppo_train.rollout import Sampler, evaluate
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import train_step
 
-POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
+POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
 def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
