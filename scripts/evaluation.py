@@ -72,26 +72,26 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     4837-5135  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
 #     5138-5306  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     5309-5357  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5360-5412  norms               Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     5415-5603  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5606-5688  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5691-5920  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5923-5977  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5980-5998  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6001-6152  memory              The memory that a run will need, from the shape of its networks
-#     6155-6209  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6212-6253  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6256-6428  paired tests        Intervals, paired tests, pass@k
-#     6431-6483  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6486-6652  settings            Settings
-#     6655-6825  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6828-7118  tasks               What a task is; generation, mathematics, code
-#     7121-7265  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7268-7468  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7471-7618  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7621-7900  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7903-8025  models              Models in vLLM, on servers, and none; opening those that were named
-#     8028-8197  run                 Running the tasks, and the command line
+#     5360-5432  norms               Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     5435-5623  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5626-5708  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5711-5943  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5946-6000  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6003-6021  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6024-6175  memory              The memory that a run will need, from the shape of its networks
+#     6178-6232  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6235-6276  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6279-6451  paired tests        Intervals, paired tests, pass@k
+#     6454-6506  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6509-6675  settings            Settings
+#     6678-6848  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6851-7141  tasks               What a task is; generation, mathematics, code
+#     7144-7288  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7291-7491  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7494-7641  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7644-7923  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7926-8048  models              Models in vLLM, on servers, and none; opening those that were named
+#     8051-8220  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -5359,6 +5359,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
+LARGE = 2**18  # weights; below it a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -5392,7 +5393,10 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+
+    Transformers uses six or more kernels for each norm, at every token.
+    """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -5400,15 +5404,31 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     return [(module, norm) for module, norm in pairs if norm]
 
 
+def onednn_linears(policy, device) -> list[tuple]:
+    """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
+
+    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
+    it took 1.4 to 9 times as long for 16 rows.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return []
+    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+
+    def form(layer):
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+
+    return [(layer, form(layer)) for layer in layers if layer.weight.dtype == torch.float32]
+
+
 @contextlib.contextmanager
-def replaced(norms: list[tuple]) -> Iterator[None]:
-    """Context in which the modules run their one-kernel forms."""
+def replaced(forms: list[tuple]) -> Iterator[None]:
+    """Context in which modules run their other forms."""
     try:
-        for module, norm in norms:
-            module.forward = norm
+        for module, form in forms:
+            module.forward = form
         yield
     finally:
-        for module, _ in norms:
+        for module, _ in forms:
             vars(module).pop("forward", None)
 
 
@@ -5691,6 +5711,7 @@ class RoomSteps:
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5726,7 +5747,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -5751,12 +5774,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5820,7 +5842,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 

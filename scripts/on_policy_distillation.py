@@ -65,35 +65,35 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     4243-4508  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
 #     4511-4823  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     4826-4874  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4877-4929  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     4932-5184  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5187-5269  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5272-5504  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5507-5644  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5647-5843  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5846-6033  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6036-6111  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6114-6195  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6198-6254  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6257-6425  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6428-6592  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6595-6918  memory            The memory that a run will need, from the shape of its networks
-#     6921-7151  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7154-7238  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7241-7367  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7370-7478  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7481-7528  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7531-7563  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7566-7635  summary           summary.json and the lines at the end of a run
-#     7638-8003  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8006-8114  paired tests      Intervals, paired tests, pass@k
-#     8117-8208  settings          Settings of the trainer, and contradictions between them
-#     8211-8395  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8398-8592  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8595-8641  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8644-8723  evaluation        The held-out gap between student and teacher
-#     8726-8878  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8881-8968  run               The memory and the plan of a run, its loop, and the command line
+#     4877-4949  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     4952-5204  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5207-5289  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5292-5527  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5530-5667  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5670-5866  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5869-6056  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6059-6134  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6137-6218  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6221-6277  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6280-6448  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6451-6615  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6618-6941  memory            The memory that a run will need, from the shape of its networks
+#     6944-7174  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7177-7261  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7264-7390  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7393-7501  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7504-7551  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7554-7586  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7589-7658  summary           summary.json and the lines at the end of a run
+#     7661-8026  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8029-8137  paired tests      Intervals, paired tests, pass@k
+#     8140-8231  settings          Settings of the trainer, and contradictions between them
+#     8234-8418  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8421-8615  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8618-8664  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8667-8746  evaluation        The held-out gap between student and teacher
+#     8749-8901  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8904-8991  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -4876,6 +4876,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
+LARGE = 2**18  # weights; below it a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -4909,7 +4910,10 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+
+    Transformers uses six or more kernels for each norm, at every token.
+    """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -4917,15 +4921,31 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     return [(module, norm) for module, norm in pairs if norm]
 
 
+def onednn_linears(policy, device) -> list[tuple]:
+    """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
+
+    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
+    it took 1.4 to 9 times as long for 16 rows.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return []
+    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+
+    def form(layer):
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+
+    return [(layer, form(layer)) for layer in layers if layer.weight.dtype == torch.float32]
+
+
 @contextlib.contextmanager
-def replaced(norms: list[tuple]) -> Iterator[None]:
-    """Context in which the modules run their one-kernel forms."""
+def replaced(forms: list[tuple]) -> Iterator[None]:
+    """Context in which modules run their other forms."""
     try:
-        for module, norm in norms:
-            module.forward = norm
+        for module, form in forms:
+            module.forward = form
         yield
     finally:
-        for module, _ in norms:
+        for module, _ in forms:
             vars(module).pop("forward", None)
 
 
@@ -5272,6 +5292,7 @@ class RoomSteps:
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5307,7 +5328,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -5332,12 +5355,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5401,7 +5423,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 

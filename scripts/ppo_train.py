@@ -72,37 +72,37 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     5599-5897  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
 #     5900-6209  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     6212-6260  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6263-6315  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     6318-6570  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6573-6655  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6658-6929  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6932-7069  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7072-7268  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7271-7458  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7461-7750  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7753-7834  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7837-8143  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8146-8253  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8256-8551  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8554-8648  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8651-8822  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8825-9148  memory            The memory that a run will need, from the shape of its networks
-#     9151-9390  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9393-9477  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9480-9606  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9609-9717  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9720-9767  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9770-9802  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9805-9874  summary           summary.json and the lines at the end of a run
-#    9877-10242  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10245-10276  paired tests      Intervals, paired tests, pass@k
-#   10279-10303  settings          Settings of the trainer
-#   10306-10380  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10383-10566  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10569-10691  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10694-10715  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10718-10881  step              One step: rollout, experience, update, in the order of the data
-#   10884-10973  run               The memory and the plan of a run, its loop, and the command line
+#     6263-6335  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     6338-6590  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6593-6675  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6678-6952  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6955-7092  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7095-7291  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7294-7481  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7484-7773  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7776-7857  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7860-8166  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8169-8276  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8279-8574  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8577-8671  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8674-8845  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8848-9171  memory            The memory that a run will need, from the shape of its networks
+#     9174-9413  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9416-9500  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9503-9629  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9632-9740  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9743-9790  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9793-9825  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9828-9897  summary           summary.json and the lines at the end of a run
+#    9900-10265  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10268-10299  paired tests      Intervals, paired tests, pass@k
+#   10302-10326  settings          Settings of the trainer
+#   10329-10403  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10406-10589  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10592-10714  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10717-10738  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10741-10904  step              One step: rollout, experience, update, in the order of the data
+#   10907-10996  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -6262,6 +6262,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
+LARGE = 2**18  # weights; below it a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -6295,7 +6296,10 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+
+    Transformers uses six or more kernels for each norm, at every token.
+    """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -6303,15 +6307,31 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     return [(module, norm) for module, norm in pairs if norm]
 
 
+def onednn_linears(policy, device) -> list[tuple]:
+    """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
+
+    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
+    it took 1.4 to 9 times as long for 16 rows.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return []
+    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+
+    def form(layer):
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+
+    return [(layer, form(layer)) for layer in layers if layer.weight.dtype == torch.float32]
+
+
 @contextlib.contextmanager
-def replaced(norms: list[tuple]) -> Iterator[None]:
-    """Context in which the modules run their one-kernel forms."""
+def replaced(forms: list[tuple]) -> Iterator[None]:
+    """Context in which modules run their other forms."""
     try:
-        for module, norm in norms:
-            module.forward = norm
+        for module, form in forms:
+            module.forward = form
         yield
     finally:
-        for module, _ in norms:
+        for module, _ in forms:
             vars(module).pop("forward", None)
 
 
@@ -6658,6 +6678,7 @@ class RoomSteps:
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -6693,7 +6714,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -6718,12 +6741,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -6787,7 +6809,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 

@@ -85,22 +85,22 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     4779-5044  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
 #     5047-5182  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     5185-5233  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5236-5288  norms                  Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     5291-5504  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5507-5589  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5592-5811  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5814-5990  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5993-6111  rows and gold          Rows of the data, and their reference completions (gold)
-#     6114-6308  probes                 Completions that must not be paid
-#     6311-6503  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6506-6697  scoring                Grading completions, and the findings of all checks
-#     6700-7010  preflight              The checks of a reward and the verdict
-#     7013-7190  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7193-7297  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7300-7501  environment preflight  The checks of an environment and the verdict
-#     7504-7569  report                 Printed reports and --list
-#     7572-7651  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7654-7776  command                The command line
+#     5236-5308  norms                  Layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5311-5524  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5527-5609  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5612-5834  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5837-6013  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6016-6134  rows and gold          Rows of the data, and their reference completions (gold)
+#     6137-6331  probes                 Completions that must not be paid
+#     6334-6526  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6529-6720  scoring                Grading completions, and the findings of all checks
+#     6723-7033  preflight              The checks of a reward and the verdict
+#     7036-7213  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7216-7320  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7323-7524  environment preflight  The checks of an environment and the verdict
+#     7527-7592  report                 Printed reports and --list
+#     7595-7674  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7677-7799  command                The command line
 
 import argparse
 import ast
@@ -5235,6 +5235,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
+LARGE = 2**18  # weights; below it a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -5268,7 +5269,10 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+
+    Transformers uses six or more kernels for each norm, at every token.
+    """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -5276,15 +5280,31 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     return [(module, norm) for module, norm in pairs if norm]
 
 
+def onednn_linears(policy, device) -> list[tuple]:
+    """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
+
+    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
+    it took 1.4 to 9 times as long for 16 rows.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return []
+    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+
+    def form(layer):
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+
+    return [(layer, form(layer)) for layer in layers if layer.weight.dtype == torch.float32]
+
+
 @contextlib.contextmanager
-def replaced(norms: list[tuple]) -> Iterator[None]:
-    """Context in which the modules run their one-kernel forms."""
+def replaced(forms: list[tuple]) -> Iterator[None]:
+    """Context in which modules run their other forms."""
     try:
-        for module, norm in norms:
-            module.forward = norm
+        for module, form in forms:
+            module.forward = form
         yield
     finally:
-        for module, _ in norms:
+        for module, _ in forms:
             vars(module).pop("forward", None)
 
 
@@ -5592,6 +5612,7 @@ class RoomSteps:
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5627,7 +5648,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -5652,12 +5675,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5721,7 +5743,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 

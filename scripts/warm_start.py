@@ -67,28 +67,28 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     4136-4401  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
 #     4404-4609  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     4612-4660  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4663-4715  norms             Run RMS norms as one kernel while sampling: transformers uses six or more for …
-#     4718-4931  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4934-5016  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5019-5251  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5254-5391  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5394-5590  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5593-5780  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5783-5789  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5792-5873  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5876-5922  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5925-5943  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5946-6218  memory            The memory that a run will need, from the shape of its networks
-#     6221-6424  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6427-6553  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6556-6574  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6577-6583  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6586-6709  settings          Settings of the warm start, and contradictions between them
-#     6712-6839  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6842-7004  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7007-7214  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7217-7351  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7354-7590  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     4663-4735  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     4738-4951  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4954-5036  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5039-5274  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5277-5414  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5417-5613  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5616-5803  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5806-5812  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5815-5896  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5899-5945  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5948-5966  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5969-6241  memory            The memory that a run will need, from the shape of its networks
+#     6244-6447  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6450-6576  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6579-6597  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6600-6606  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6609-6732  settings          Settings of the warm start, and contradictions between them
+#     6735-6862  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6865-7027  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7030-7237  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7240-7374  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7377-7613  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -4662,6 +4662,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
+LARGE = 2**18  # weights; below it a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -4695,7 +4696,10 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel."""
+    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+
+    Transformers uses six or more kernels for each norm, at every token.
+    """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
     for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
@@ -4703,15 +4707,31 @@ def one_kernel_norms(policy, device) -> list[tuple]:
     return [(module, norm) for module, norm in pairs if norm]
 
 
+def onednn_linears(policy, device) -> list[tuple]:
+    """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
+
+    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
+    it took 1.4 to 9 times as long for 16 rows.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return []
+    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+
+    def form(layer):
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+
+    return [(layer, form(layer)) for layer in layers if layer.weight.dtype == torch.float32]
+
+
 @contextlib.contextmanager
-def replaced(norms: list[tuple]) -> Iterator[None]:
-    """Context in which the modules run their one-kernel forms."""
+def replaced(forms: list[tuple]) -> Iterator[None]:
+    """Context in which modules run their other forms."""
     try:
-        for module, norm in norms:
-            module.forward = norm
+        for module, form in forms:
+            module.forward = form
         yield
     finally:
-        for module, _ in norms:
+        for module, _ in forms:
             vars(module).pop("forward", None)
 
 
@@ -5019,6 +5039,7 @@ class RoomSteps:
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -5054,7 +5075,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -5079,12 +5102,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5148,7 +5170,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 

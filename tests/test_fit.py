@@ -105,7 +105,7 @@ def test_draws_in_pieces_are_the_draws_of_all(monkeypatch):
     engine, dist = object.__new__(sampling.HFEngine), torch.randn(7, 50).log_softmax(-1)
     uniform = torch.rand(7, dtype=torch.float64)
     whole = engine.draw(dist, uniform)
-    monkeypatch.setattr(sampling, "DRAWN_AT_ONCE", 100)
+    monkeypatch.setattr(sampling, "DRAWN_ON_CPU", 100)
     assert torch.equal(engine.draw(dist, uniform), whole)
 
 

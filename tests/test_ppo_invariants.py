@@ -7,6 +7,8 @@ import pytest
 import torch
 from conftest import FAMILIES, TINY_LM, save_random_model
 
+from parts.networks.norms import onednn_linears, replaced
+
 CPU = torch.device("cpu")
 # prompts of very different lengths, and responses as well
 PROMPTS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9="]
@@ -440,6 +442,22 @@ def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False, eos_token_id=[2, 62]
         )
         assert ids == expected[0, prompt.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_large_linear_layers_run_in_onednn_with_the_weights_of_the_moment(bias):
+    torch.manual_seed(0)
+    layers, x = (
+        torch.nn.Sequential(torch.nn.Linear(512, 600, bias), torch.nn.Linear(600, 8, bias)),
+        torch.randn(3, 1, 512),
+    )
+    forms = onednn_linears(layers, CPU)
+    layers[0].weight.data.mul_(2)
+    expected = layers(x)
+    with replaced(forms), torch.no_grad():
+        assert [m for m in layers if "forward" in vars(m)] == [layers[0]]
+        torch.testing.assert_close(layers(x), expected, rtol=1e-5, atol=1e-5)
+    assert "forward" not in vars(layers[0])
 
 
 def test_a_completion_ends_with_its_end_token_and_nothing_after_it(ppo, setup):

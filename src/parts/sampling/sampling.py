@@ -14,11 +14,12 @@ from parts.networks.cache_probe import decoding_of_policy
 from parts.networks.folding import foldable_layers, folded
 from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states, tempered
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
-from parts.networks.models import Models, autocast, unwrapped, widest_float
-from parts.networks.norms import one_kernel_norms, replaced
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped, widest_float
+from parts.networks.norms import one_kernel_norms, onednn_linears, replaced
 from parts.sampling.room_steps import RoomSteps
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
+DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, which costs more than the draw
 
 
 def inverse_cdf(log_probs, uniform):
@@ -54,7 +55,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        self.norms = one_kernel_norms(models.policy, models.device)
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
@@ -79,12 +82,11 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            if self.norms:
-                changed.enter_context(replaced(self.norms))
+            changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -148,7 +150,8 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
+        at_once = DRAWN_ON_CPU if log_probs.device.type == "cpu" else DRAWN_AT_ONCE
+        rows = max(1, at_once // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
