@@ -135,8 +135,8 @@ def test_humaneval_passes_through_the_sandbox(tmp_path):
         pytest.skip(f"no {HUMANEVAL}; try HUMANEVAL=FILE")
     flags = ["--task=code:k=1/2", "--data", HUMANEVAL, "--limit=20", "--n=2", "--temperature=0.2"]
     run("evaluation", *flags, "--max_new_tokens=160", "--model", QWEN, "--output_dir", tmp_path / "out")
-    (figures,) = json.loads((tmp_path / "out" / "results.json").read_text())["models"][0]["tasks"].values()
-    passed = {name: entry["mean"] for name, entry in figures["metrics"].items() if name.startswith("pass@")}
+    (figures,) = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"].values()
+    passed = {name: entry["value"] for name, entry in figures["metrics"].items() if name.startswith("pass@")}
     assert 0 < passed["pass@1"] <= passed["pass@2"] <= 1
 
 
@@ -156,7 +156,7 @@ def test_vllm_samples_what_the_trainer_has(data, tmp_path):
     env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     env |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     command = [python, ROOT / "scripts" / "ppo_train.py", *flags, "--vllm_args", "enforce_eager=true"]
-    command += ["max_model_len=512", "--output_dir", tmp_path / "run"]
+    command += ["--output_dir", tmp_path / "run"]
     done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert all(line["mismatch/kl"] < 1e-6 for line in lines_of(tmp_path / "run") if "mismatch/kl" in line)
@@ -213,5 +213,6 @@ def test_verl_runs_two_steps(tmp_path):
         pytest.skip("no .venv-verl; try make setup-verl")
     program = VERL.replace("{root}", str(ROOT))
     command = [str(python), "-c", program, str(QWEN), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # Ray refuses ""
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
