@@ -154,11 +154,6 @@ BY_HAND = [
     ],
     ("multiple_choice", "C", {"answer": "none of these"}, None),
     ("multiple_choice", "C", {"answer": None}, None),
-    ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n", {}, 1),
-    ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n\n", {}, 0),
-    ("strict_xml_format", RX.format("\nx\n", "y"), {}, 0),
-    ("strict_xml_format", RX.format("\n \n", "\ny\n"), {}, 0),
-    ("strict_xml_format", "so " + RX.format("\nx\n", "\ny\n"), {}, 0),
     ("soft_xml_format", " " + RX.format("x", "y") + "\n\n", {}, 1),
     ("soft_xml_format", RX.format("x", ""), {}, 0),
     ("soft_xml_format", RX.format("x", "y") + RX.format("x", "y"), {}, 0),
@@ -176,9 +171,9 @@ BY_HAND = [
     ("think_format", "<think>a</think>b", {"options": {"prefilled": True}}, 0),
     ("tag_count", "</answer><answer></think>", {}, 0.75),
     ("tag_count", "<think><think>", {}, 0),
-    ("json_format", '```json\n{"a": 1}\n```', {}, 1),
+    ("json_schema", '```json\n{"a": 1}\n```', {"schema": {"type": ["object", "array"]}}, 1),
     *[
-        ("json_format", t, {}, 0)
+        ("json_schema", t, {"schema": {"type": ["object", "array"]}}, 0)
         for t in ("", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999)
     ],
     ("json_schema", '{"n": 1}', {"schema": SCHEMA}, 1),

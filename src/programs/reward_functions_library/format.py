@@ -31,16 +31,6 @@ def format_reward(text):
 
 
 @reward
-def strict_xml_format(text, *, tags=("reasoning", "answer")):
-    r"""1 if the text is `<tag>\\n…\\n</tag>\\n` for each tag in order and nothing else, else 0: {0, 1}, w 0.1.
-    >>> strict_xml_format(None, ["<reasoning>\n1+1\n</reasoning>\n<answer>\n2\n</answer>", "<answer>2</answer>"])
-    [1.0, 0.0]"""
-    pieces = _layout(text if text.endswith("\n") else text + "\n", tags)
-    contents = all(_SEEN.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
-    return len(pieces) == 2 * len(tags) + 1 and contents and pieces[::2] == ["", *["\n"] * len(tags)]
-
-
-@reward
 def soft_xml_format(text, *, tags=("reasoning", "answer")):
     """1 if the text is the non-empty tags in order with only white space around them, else 0: {0, 1}, w 0.1.
     >>> soft_xml_format(None, ["<reasoning>1+1</reasoning> <answer>2</answer>", "<answer>2</answer>"])
@@ -79,17 +69,8 @@ def tag_count(text, *, tags=("think", "answer")):
 
 
 @reward
-def json_format(text):
-    """1 if the text, or the one fenced block that it is, is a JSON object or array, else 0: {0, 1}, w 0.1 to 0.3.
-    `{}` pays; json_schema asks for content.
-    >>> json_format(None, ['{"a": [1]}', "a: 1", "3"])
-    [1.0, 0.0, 0.0]"""
-    return isinstance(_json(text), dict | list)
-
-
-@reward
 def json_schema(text, schema, *, max_characters=20_000):
-    """1 if the text is JSON, as in json_format, that the JSON Schema accepts, else 0: {0, 1}, w 0.2 to 1.
+    """1 if the text, or the one fenced block that it is, is JSON that the JSON Schema accepts: {0, 1}, w 0.2 to 1.
     A dict or JSON text, as a column or an option; an invalid schema gives None. Needs jsonschema.
     >>> json_schema(None, ['{"a": 1}', '{"a": "x"}'], [{"properties": {"a": {"type": "integer"}}}] * 2)
     [1.0, 0.0]"""
