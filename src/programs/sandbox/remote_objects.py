@@ -5,7 +5,7 @@ import operator
 
 DECIDES = "which could decide that by itself; try comparing plain data"
 # special attributes that the program tells; Python looks for many others by itself
-DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__", "__bases__")
+DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
 
 
 class Unsafe(Exception):
@@ -110,7 +110,7 @@ class RemoteObject:
         if self._has_own_hash and not self._judge.reading:
             self._judge.unfit += 1
             raise Unsafe(f"hashes an object of the program, {DECIDES}")
-        return hash(self._target)
+        return hash(("program", self._target))
 
     __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
     __doc__, __dict__ = map(described, ("__doc__", "__dict__"))

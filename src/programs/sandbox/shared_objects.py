@@ -101,6 +101,8 @@ class SharedObjects:
                 self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
         for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):  # sets hash objects
             value = self.objects[number]
+            if bool(name) is isinstance(value, MUTABLE):
+                raise Died(INVALID)
             if name:
                 items = {k: decode(item, self) for k, item in content.items() if is_plain(type(value), k)}
                 value = vars(value)
