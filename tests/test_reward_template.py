@@ -1131,6 +1131,8 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "passes_tests", "--signature", "f(completions, a, b)", *OUT], "further columns come by **"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
+    (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
+    (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
     (["--task", "qa", "--per", "test", *OUT], "expected it with passes_tests"),

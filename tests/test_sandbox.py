@@ -1303,6 +1303,10 @@ SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
         ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a == [0]", "failed"),
         (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
         (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
+        (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
+        (BOX + "\n    def add(self): self.rows += [4]", "b = B()\nr = b.rows\nb.add()\nassert r == [[0], 4]", "ok"),
+        ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a[1] is a", "ok"),
+        ("def f(x): x['a'] = 1", "from collections import *\nd = defaultdict(int)\nf(d)\nassert d['a'] == 1", "ok"),
         # which object it is, only the program knows
         (COLOURS, "assert f(1) is C.R", "invalid_tests"),
         (COLOURS, "assert f(1) is not None and f(2).name == 'G'", "ok"),
@@ -1312,6 +1316,54 @@ SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
 )
 def test_objects_that_tests_and_program_share(sandbox, code, tests, status):
     assert sandbox.run_code(code, tests).status == status
+
+
+ITEMS = """
+class Item:
+    kind = "item"
+    def __init__(self, name, price): self.name, self.price = name, price
+    def __lt__(self, other): return self.price < other.price
+    def __eq__(self, other): return self.name == other.name
+    def __hash__(self): return hash(self.name)
+class Shop:
+    def __init__(self): self.all = [Item("b", 2), Item("a", 1)]
+    def items(self): return list(self.all)
+    def sell(self, name, price=1, *, gift=False): return name
+"""
+LIARS = ITEMS.replace("self.price < other.price", "True").replace("self.name == other.name", "True")
+
+
+@pytest.mark.parametrize(
+    ("code", "test", "status", "trusted"),
+    [
+        # the program orders its objects; what is in them, the tests see
+        (ITEMS, "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok", False),
+        (ITEMS, "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed", False),
+        (ITEMS, "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok", False),
+        (ITEMS, "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok", True),
+        (ITEMS, "s.all.sort() is None and s.items()[0].name == 'a'", "ok", False),
+        (LIARS, "sorted(s.items()) == [1, 2]", "failed", False),
+        (LIARS, "s.items()[0] < s.items()[1]", "failed", True),
+        # what it says of itself
+        (ITEMS, "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok", True),
+        (ITEMS, "type(s).__name__ == 'Item'", "failed", True),
+        (ITEMS, "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok", True),
+        (ITEMS, "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok", True),
+        (ITEMS, "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok", True),
+        (ITEMS, "inspect.signature(s.sell).parameters['price'].default == 2", "failed", True),
+        (ITEMS, "s.sell.__code__.co_argcount == 3 and s.sell.__defaults__ == (1,)", "ok", True),
+        (ITEMS, "{s: 1}[s] == 1 and type(3) is int", "ok", True),
+        # what it alone could say
+        (ITEMS, "len(set(s.items())) == 2", "invalid_tests", True),
+        (ITEMS + "    def set(self): return {*self.all}\n", "len(s.set()) == 2", "ok", True),
+        (ITEMS, "type(s) is Shop", "invalid_tests", True),
+        (ITEMS, "inspect.getsource(s.sell)", "invalid_tests", True),
+    ],
+)
+def test_what_tests_ask_of_the_programs_objects(sandbox, code, test, status, trusted):
+    verdict = sandbox.run_code(code, f"import inspect\ns = Shop()\nassert {test}")
+    assert (verdict.status, verdict.trusted) == (status, trusted), verdict
+    assert verdict.usable or "try" in verdict.detail
 
 
 # ------------------------------------------------------------------------------------------------ classes in the setup

@@ -57,6 +57,13 @@ def limits_of(args) -> str:
     return repr(limits | ({"stop_at_first_failure": True} if args.stop_at_first_failure else {})).replace("'", '"')
 
 
+def sandbox_source() -> str:
+    """The sandbox that --one_file includes."""
+    path = SCRIPTS / "sandbox.py"
+    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
+    return path.read_text(encoding="utf-8")
+
+
 def code_reward(args) -> str:
     """The text of the task passes_tests: beside sandbox.py, or with it inside."""
     words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
@@ -64,14 +71,9 @@ def code_reward(args) -> str:
     text = text.replace("my_reward.py", args.output.name, 1)
     if not args.one_file:
         return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
-    path = SCRIPTS / "sandbox.py"
-    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
-    sandbox, head = path.read_text(encoding="utf-8"), text[: text.index("import re\n")]
+    head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
     constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
-    return (
-        assembled(head, [sandbox, text.replace("sandbox import", "waiting import")], [args.name, "serve"], constants)
-        + START_SERVER
-    )
+    return assembled(head, [sandbox_source(), body], [args.name, "serve"], constants) + START_SERVER
 
 
 def tried_on_programs(args) -> dict:

@@ -12,7 +12,14 @@ from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
-from programs.create_reward_template.code_files import code_reward, read_signature, tried_on_programs, with_signature
+from programs.create_reward_template.code_files import (
+    ONE_FILE,
+    code_reward,
+    read_signature,
+    sandbox_source,
+    tried_on_programs,
+    with_signature,
+)
 from programs.create_reward_template.ports import parts_of, ported
 from programs.create_reward_template.tasks import TASKS, new_reward
 from programs.create_reward_template.trials import SCRIPTS, compared, preflighted, tested
@@ -98,6 +105,16 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     return parse_flags(parser, argv, removed=REMOVED)
 
 
+def taken_names(args) -> set[str]:
+    """Names that the written file uses itself."""
+    if args.source:
+        return {"score", "compute_score"}
+    if args.one_file:
+        return names_in([sandbox_source(), ONE_FILE])
+    alone = args.task in ("final_number", "passes_tests")
+    return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
+
+
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
@@ -130,9 +147,9 @@ def check_flags(args) -> None:
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
-    texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
-    taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected a Python name that the file does not use itself")
+    flag = "--signature with the name" if args.signature else "--name"
+    taken = args.name in taken_names(args) and not args.inline
+    need(fine and not taken, f"got {flag} {args.name!r}; expected a Python name that the file does not use itself")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")

@@ -47,6 +47,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()}
+    if "degree" in left & right and len(left | right) == 2:  # 25 degrees for 25 °C
+        return _close(a, g)
     return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
 
 
@@ -74,6 +76,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return _same(a, g, todo)
     if kinds == {"num"}:
         return _same_number(a, g)
+    if kinds == {"mat", "seq"}:  # a column or row, and a tuple
+        a, g = (_as_tuple(v) if v.kind == "mat" else v for v in (a, g))
+        kinds = {a.kind, g.kind}
     if kinds == {"mat"}:
         return [len(r) for r in a.data] == [len(r) for r in g.data] and all(
             _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True)
@@ -84,6 +89,16 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         todo.append(([a.src], [g.src]))
         return True
     return False
+
+
+def _as_tuple(matrix: _Value) -> _Value:
+    """A matrix of one column or row as a tuple; others as they are."""
+    flat = [cell for row in matrix.data for cell in row]
+    return (
+        matrix._replace(kind="seq", data=("(", ")", flat))
+        if len(flat) in map(len, (matrix.data, *matrix.data))
+        else matrix
+    )
 
 
 def _span(value: _Value) -> _Value:

@@ -227,7 +227,7 @@ def _read(text: str, depth: int = 0) -> _Value:
         text = re.sub(
             r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
         )
-    if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
+    if m := re.fullmatch(r"\\begin ?\{((?:[pbB]|small)?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
         return down(m[1])  # the set of x such that
@@ -316,7 +316,7 @@ def _minus(left: _Value, right: _Value) -> list:
     return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
 
 
-_PERCENT = re.compile("pour cent|por ciento|パーセント")
+_PERCENT = re.compile("per cent|percentage points?|pour cent|por ciento|パーセント")
 _CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
 _WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
 

@@ -8,7 +8,10 @@ import unicodedata
 
 from parts.data.stated_answers import ROUGHLY, narrow, ungrouped
 
-_TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
+_TEXT = (
+    r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
+    r"|ensuremath)(?![a-z])"
+)
 _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
@@ -31,15 +34,24 @@ _CLEAN = [
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
-        (r"\\[dtc]frac", r"\\frac"),
+        (r"\\(?:[dtcs]|nice)frac", r"\\frac"),
+        (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
+        (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|°", " degree "),
+        ("℃", "°C"),
+        ("℉", "°F"),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
+        (r"degrees? +C(?![A-Za-z])", "degree celsius"),
+        (r"degrees? +F(?![A-Za-z])", "degree fahrenheit"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
         (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
+        (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
+        (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
+        (r"^\s*(?:either|both)\b", ""),
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),
@@ -62,10 +74,10 @@ _CLEAN = [
         (r"\\mp", "∓"),
         (r"\\cup(?![a-z])", "∪"),
         (r"\\in(?![a-z])", "∈"),
-        (r"\\(?:mid|vert)(?![a-z])", "|"),
+        (r"\\(?:mid|[lr]?vert)(?![a-z])", "|"),
         (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"),
         ("ℝ", "R"),
-        (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"),
+        (r"\\(?:emptyset|varnothing)|[∅Ø]", "⦃⦄"),
         (r"\\(?:\{|lbrace)", "⦃"),
         (r"\\(?:\}|rbrace)", "⦄"),
         (r"\\langle|⟨", "("),
@@ -77,15 +89,18 @@ _CLEAN = [
             r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
             lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
         ),
-        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
+        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:there (?:is|are) )?no (?:real )?solutions? ?$", "⦃⦄"),
+        (r"(?i)^ ?(?:(?:there (?:is|are) )?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
+        (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
-        (r"^ ?[⦃{]?[A-J](?:(?:[ ,;、&]|and\b)+[A-J])+[⦄}]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
@@ -135,7 +150,8 @@ _UNITS = {
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
         "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
-        "degree deg 度|rad radian|% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
+        "mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
@@ -152,7 +168,7 @@ _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
-    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(

@@ -4,13 +4,20 @@
 # ///
 """Run untrusted programs against tests: the code a model wrote never decides its own verdict.
 
-    caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
-        └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
+    caller ── requests ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
+        └───── job ──────────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge compares them; it has
-the same confinement and time limits as a program. Results below 64 KiB are compared by the caller itself, with the same
-code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded, so a
-program costs a fork instead of an interpreter start.
+| process | what it is | messages that it gets | what it answers |
+|---|---|---|---|
+| caller | the trainer: `run_code`, `run_many` | | |
+| fork server | warm, clean, single-threaded | spawn, kill, exit | on a pipe, how each process ended |
+| program | model code under all layers | a module to load, then operations; or a script | values, or what was raised |
+| judge | the tests under the same layers | one job: program, tests, limits | the outcome of each test |
+
+A program costs a fork instead of an interpreter start. Its results are plain data: JSON with tags, no pickle. Its
+objects stay with it, and the tests hold what asks it about them. Lists and the like, and objects of classes that the
+tests define too, are shared: after a call, each side has what the other changed. Expected values are never in the
+program's process. Calls whose results are below 64 KiB need no judge: the caller compares them with the same code.
 
 Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
@@ -27,10 +34,13 @@ because namespaces do the same in a sixth of the time.
 
 ROOMS = (
     "limits",
+    "messages",
     "values",
-    "instances",
+    "comparison",
+    "shared_objects",
     "kernel",
     "tests_in_python",
+    "remote_objects",
     "judge",
     "child",
     "server",

@@ -1,9 +1,11 @@
 """Inside a forked process."""
 
 import atexit
+import builtins
 import contextlib
 import fcntl
 import importlib
+import inspect
 import marshal
 import operator
 import os
@@ -15,7 +17,6 @@ import sys
 import threading
 import types
 
-from programs.sandbox.instances import Instances, classes_in
 from programs.sandbox.judge import awaited, run_judge
 from programs.sandbox.kernel import (
     PR_SET_DUMPABLE,
@@ -27,7 +28,9 @@ from programs.sandbox.kernel import (
     prctl,
 )
 from programs.sandbox.limits import LINUX, Died
-from programs.sandbox.values import containers, decode, encode, receive_frame, rejoined, send_frame
+from programs.sandbox.messages import receive_frame, send_frame
+from programs.sandbox.shared_objects import SharedObjects, classes_in
+from programs.sandbox.values import decode, encode
 
 
 def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
@@ -156,13 +159,19 @@ def run_as_script(code: str) -> None:
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
     """Run a program as a module, then perform what the judge asks for until it is gone."""
-    namespace, kept = fresh_module("program").__dict__, []
+    namespace = fresh_module("program").__dict__
 
-    def keep(value) -> int:
-        kept.append(value)
-        return len(kept) - 1
+    def reference(value) -> dict:
+        tag = "ref" if type(value).__hash__ is object.__hash__ else "own_hash"
+        return {"t": "coroutine" if isinstance(value, types.CoroutineType) else tag, "v": shared.number(value)}
 
-    instances = Instances(1, keep, lambda number, _: kept[number])
+    def resolve(tag: str, content):
+        if tag == "ref":
+            return find(content, namespace, shared.objects)
+        code, defaults = content
+        return types.FunctionType(marshal.loads(bytes.fromhex(code)), {}, None, decode(defaults, shared))
+
+    shared = SharedObjects(1, reference, resolve)
 
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
@@ -176,23 +185,23 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         return {"names": kinds, "errors": errors, "classes": list(classes_in(namespace, "program"))}
 
     def perform(call: dict) -> dict:
-        known, names, sent = classes_in(namespace, "program"), call.get("classes", ()), call.get("states", {})
-        instances.classes = {name: known[name] for name in names if name in known}
-        instances.learn(sent, [int(number) for number in sent])
-        given = [decode(item, instances) for item in (*call["args"], *call["kwargs"].values())]
-        before = containers(given)
-        given = rejoined(given, call.get("same"), before)
-        args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
-        value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
+        shared.forget()
+        known, sent = classes_in(namespace, "program"), call.get("states", {})
+        shared.classes = {name: known[name] for name in call.get("classes", ()) if name in known}
+        shared.learn(sent, [*map(int, sent)])
+        args = [decode(item, shared) for item in call["args"]]
+        kwargs = {name: decode(item, shared) for name, item in call["kwargs"].items()}
+        value = operation(call["op"])(find(call["target"], namespace, shared.objects), *args, **kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
-        instances.mentioned = [instances.objects[int(number)] for number in sent]
-        answer = {"value": encode(value, instances if call["objects"] else None)}
-        if call["objects"] and before:
-            places = {id(item): place for place, item in enumerate(before)}
-            answer["args"] = [encode(item, instances) for item in given]
-            answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
-        return {**answer, "states": instances.states()}
+        if not call["objects"]:
+            return {"value": encode(value)}
+        shared.mentioned = [*map(int, sent)]
+        answer = {"value": encode(value, shared)}
+        answer["states"] = {n: state for n, state in shared.states().items() if state != sent.get(str(n))}
+        if call["op"] == "getattr":
+            shared.lend(call["target"], *args, value)
+        return answer
 
     action = load
     while True:
@@ -217,10 +226,10 @@ def is_ambiguous(value) -> bool:
     return type(value).__module__ == "numpy" and getattr(value, "size", 1) != 1
 
 
-def find(target, namespace: dict, kept: list):
-    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
-    if target is None or isinstance(target, int):
-        return None if target is None else kept[target]
+def find(target, namespace: dict, objects: dict):
+    """The object a call is about: one with a number, a global name, or a method of the program's class Solution."""
+    if isinstance(target, int):
+        return objects[target]
     if target in namespace:
         return namespace[target]
     if "Solution" in namespace and hasattr(namespace["Solution"], target):
@@ -236,26 +245,24 @@ def next_of(iterator) -> list:
         return []
 
 
-def operate(operation: str, value, args: list, kwargs: dict):
-    """Perform one operation of the judge on a value."""
-    operations = {
-        "call": lambda: value(*args, **kwargs),
-        "attribute": lambda: getattr(value, *args),
-        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
-        "get": lambda: value,
-        "next": lambda: next_of(value),
-        "enter": lambda: type(value).__enter__(value),
-        "exit": lambda: type(value).__exit__(value, None, None, None),
-        "await": lambda: awaited(value),
-        "item": lambda: value[args[0]],
-        "contains": lambda: args[0] in value,
-        "isinstance": lambda: isinstance(args[0], value),
-        "issubclass": lambda: issubclass(value, *args),
-        "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
-        "set": lambda: setattr(value, *args),
-        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, None, tuple(args[1] or ())),
-        "put": lambda: value.__setitem__(*args),
-        "delete": lambda: value.__delitem__(*args),
-        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
-    }
-    return operations[operation]()
+def parameters_of(function) -> list[tuple]:
+    """(name, kind, {"default": its default} where it has one) of each parameter."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
+
+
+OPERATIONS = {  # what the judge asks for, besides the functions of `operator` and the built-in ones
+    "get": lambda value: value,
+    "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
+    "next": next_of,
+    "enter": lambda value: type(value).__enter__(value),
+    "exit": lambda value: type(value).__exit__(value, None, None, None),
+    "await": awaited,
+    "has_instance": lambda value, other: isinstance(other, value),
+    "signature": parameters_of,
+}
+
+
+def operation(name: str):
+    """The function that performs an operation."""
+    return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)

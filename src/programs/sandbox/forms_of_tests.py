@@ -8,9 +8,10 @@ import json
 from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
+from programs.sandbox.comparison import brief
 from programs.sandbox.limits import BadTests
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
-from programs.sandbox.values import brief, encode
+from programs.sandbox.values import encode
 
 
 def long_int(text: str) -> int:

@@ -7,20 +7,22 @@ import importlib
 import inspect
 import itertools
 import marshal
-import operator
 import os
 import socket
 import sys
 import time
 import types
 
-from programs.sandbox.instances import Instances, classes_in
+from programs.sandbox.comparison import compare, error_text
 from programs.sandbox.limits import Died
+from programs.sandbox.messages import INVALID, receive_frame, send_frame
+from programs.sandbox.remote_objects import RemoteCoroutine, RemoteObject, Unsafe
+from programs.sandbox.shared_objects import SharedObjects, classes_in
 from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
     FromProgram,
-    Identity,
+    Reflection,
     argument_sets,
     calls_in,
     caught_names,
@@ -31,18 +33,7 @@ from programs.sandbox.tests_in_python import (
     used_as_classes,
     wraps_a_call,
 )
-from programs.sandbox.values import (
-    INVALID,
-    MUTABLE,
-    compare,
-    containers,
-    decode,
-    encode,
-    error_text,
-    receive_frame,
-    rejoined,
-    send_frame,
-)
+from programs.sandbox.values import decode, encode
 
 ENDS = (StopIteration, StopAsyncIteration)
 
@@ -55,10 +46,6 @@ class ProgramError(Exception):
     """The program raised an exception of its own making."""
 
 
-class Unsafe(Exception):
-    """A test asks the program for the verdict."""
-
-
 def awaited(coroutine):
     """What a coroutine comes to."""
     import asyncio
@@ -66,151 +53,11 @@ def awaited(coroutine):
     return asyncio.run(coroutine)
 
 
-def converted(kind: type):
-    """A method that asks for a plain version of a program's object and holds it to its type."""
-
-    def convert(self):
-        value = self._judge.ask(kind.__name__, self._target)
-        if type(value) is not kind:
-            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
-        return value
-
-    return convert
-
-
-def as_instance(value):
-    """An object of the program as an instance, on which operators work; plain data as it is."""
-    if isinstance(value, RemoteObject):
-        value.__dict__["_is_instance"] = True
-    return value
-
-
-def forwarded(name: str):
-    """A method for an operator between instances only: from plain data it could learn what a test expects."""
-
-    def operate(self, *others):
-        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
-            self._judge.unfit += self._is_instance
-            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
-        return as_instance(self._judge.ask("operator", self._target, (name, *others)))
-
-    return operate
-
-
 def prepare(place, name: str, *about) -> None:
     """Call what pytest calls before tests, a function of a module's names or a method, with as much as it takes."""
     setup = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
     if setup:
         setup(*about[: len(inspect.signature(setup).parameters)])
-
-
-class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
-
-    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
-    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
-    """
-
-    def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target, _is_instance=False)
-
-    def __call__(self, *args, **kwargs):
-        value = self._judge.ask("call", self._target, args, kwargs)
-        return as_instance(value) if self._target in self._judge.classes else value
-
-    def __getattr__(self, name):
-        if name.startswith("__") and name not in ("__name__", "__qualname__", "__wrapped__"):
-            raise AttributeError(name)
-        return self._judge.ask("attribute", self._target, (name,))
-
-    def __iter__(self):
-        return iter(self._judge.ask("list", self._target))
-
-    def __next__(self):
-        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
-        if type(found) is not list or len(found) != 1:
-            raise StopIteration
-        return found[0]
-
-    def __enter__(self):
-        return self._judge.ask("enter", self._target)
-
-    def __exit__(self, *error):
-        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
-
-    def __getitem__(self, key):
-        return self._judge.ask("item", self._target, (key,))
-
-    def __eq__(self, other):
-        self._judge.unfit += isinstance(other, RemoteObject)
-        raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
-
-    __hash__ = object.__hash__
-    __doc__ = property(lambda self: self._judge.ask("attribute", self._target, ("__doc__",)))
-
-    def __lt__(self, other):
-        if not isinstance(other, RemoteObject):
-            return NotImplemented
-        self._judge.unfit += self._is_instance or other._is_instance
-        raise Unsafe("orders objects of the program, which could decide that by itself; try comparing plain data")
-
-    __gt__ = __le__ = __ge__ = __lt__
-
-    def __contains__(self, item):
-        if not self._is_instance:  # the program could return this where a list is expected
-            return any(found is item or found == item for found in self)
-        self._judge.trusted = False
-        return bool(self._judge.ask("contains", self._target, (item,)))
-
-    def __instancecheck__(self, value):
-        self._judge.trusted = False
-        return bool(self._judge.ask("isinstance", self._target, (value,)))
-
-    def __setattr__(self, name, value):
-        self._judge.ask("set", self._target, (name, value))
-
-    def __setitem__(self, key, value):
-        self._judge.ask("put", self._target, (key, value))
-
-    def __delitem__(self, key):
-        self._judge.ask("delete", self._target, (key,))
-
-    def __len__(self):
-        try:  # list() asks for it, and takes TypeError for an answer
-            return operator.index(self._judge.ask("len", self._target))
-        except Exception as error:
-            raise TypeError(str(error)) from None
-
-    def __repr__(self):
-        return self._judge.ask("repr", self._target)
-
-    __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
-    __add__, __sub__, __mul__ = map(forwarded, ("__add__", "__sub__", "__mul__"))
-    __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
-    __matmul__, __and__, __or__, __xor__ = map(forwarded, ("__matmul__", "__and__", "__or__", "__xor__"))
-    __neg__, __invert__, __abs__ = map(forwarded, ("__neg__", "__invert__", "__abs__"))
-
-
-class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
-
-    def __await__(self):
-        return self._judge.ask("await", self._target)
-        yield  # which makes this a generator
-
-    def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
-        raise StopIteration(self._judge.ask("await", self._target))
-
-    def __next__(self):
-        return self.send(None)
-
-    def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
-        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
-
-    def close(self):
-        """Nothing is left to close."""
 
 
 def may_be_raised(kind) -> bool:
@@ -234,7 +81,7 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
-        lent: lists and the like that are attributes in the program, {(object, name): (copy, how it was)}.
+        sorting, reading: whether `sorted` or the like runs; whether an answer is read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -243,8 +90,8 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.classes, self.errors, self.lent = set(), {}, {}
-        self.instances, self.shareable = Instances(0, self.number_of, self.refer), dict
+        self.classes, self.errors, self.sorting, self.reading = set(), {}, False, False
+        self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -301,39 +148,25 @@ class Judge:
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; what it changes in arguments is changed here too."""
-        self.give_back()
-        self.instances.classes = self.shareable()
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.instances) for item in args]}
-        message["kwargs"] = {name: encode(item, self.instances) for name, item in (kwargs or {}).items()}
-        known = containers([*args, *(kwargs or {}).values()])
-        first = {id(item): place for place, item in reversed([*enumerate(known)])}
-        message["same"] = [first[id(item)] for item in known]
-        message["classes"], message["states"] = list(self.instances.classes), self.instances.states()
+        self.shared.forget()
+        self.shared.classes = self.shareable()
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.shared) for item in args]}
+        message["kwargs"] = {name: encode(item, self.shared) for name, item in (kwargs or {}).items()}
+        message["classes"], message["states"] = list(self.shared.classes), self.shared.states()
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        self.learn(answer.get("states"), message["states"].keys())
-        value, changed = decode(answer.get("value"), self.instances), decode(answer.get("args"), self.instances)
-        if known and isinstance(changed, list):
-            *_, value = rejoined([*changed, value], answer.get("same"), known)
-        if op == "attribute" and isinstance(value, MUTABLE):
-            self.lent[target, *args] = value, encode(value, self.instances)
-        return value
-
-    def learn(self, states, sent) -> None:
-        """Take over the states of objects in an answer."""
+        self.reading = True
         try:
-            self.instances.learn(states or {}, sent)
+            self.shared.learn(answer.get("states") or {}, message["states"])
+            value = decode(answer.get("value"), self.shared)
         except (AttributeError, KeyError, TypeError, ValueError):
             self.end(INVALID)
-
-    def give_back(self) -> None:
-        """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
-        lent, self.lent = self.lent, {}
-        changed = [key for key, (value, before) in lent.items() if encode(value, self.instances) != before]
-        for target, name in changed:
-            self.ask("set", target, (name, lent.pop((target, name))[0]))
-        self.lent = lent
+        finally:
+            self.reading = False
+        if op == "getattr":
+            self.shared.lend(target, *args, value)
+        return value
 
     def is_same(self, one, other) -> bool:
         """`is` in the tests; of two objects of the program, the program alone knows it."""
@@ -348,16 +181,29 @@ class Judge:
         self.trusted = False
         return bool(self.ask("issubclass", kind._target, (base,)))
 
-    def refer(self, number: int, kind: str) -> RemoteObject:
-        """An object that stays with the program."""
-        return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
+    def type_of(self, value):
+        """`type(x)` and `x.__class__` in the tests; that of its objects, the program tells."""
+        return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
-    def number_of(self, value) -> int:
-        """The number of an object that stays with the program; other arguments that are no data are refused."""
-        if isinstance(value, RemoteObject):  # a name of the program, or a number
-            return value._target if isinstance(value._target, int) else self.ask("get", value._target)._target
+    def sort(self, function, *args, **kwargs):
+        """`sorted(x)` and the like in the tests: the program may say in which order its objects are."""
+        before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.sorting = before
+
+    def resolve(self, tag: str, number) -> RemoteObject:
+        """What stands for an object that stays with the program."""
+        return (RemoteCoroutine if tag == "coroutine" else RemoteObject)(self, int(number), tag == "own_hash")
+
+    def reference(self, value) -> dict:
+        """The JSON of an argument that is no plain data: an object of the program, or a function that it can have."""
+        if isinstance(value, RemoteObject):
+            return {"t": "ref", "v": value._target}
         if isinstance(value, types.FunctionType) and is_closed(value):
-            return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
+            code = marshal.dumps(value.__code__).hex()
+            return {"t": "function", "v": [code, encode(value.__defaults__, self.shared)]}
         self.unfit += 1
         what = "function that reads names of the tests" if callable(value) else type(value).__name__
         raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
@@ -372,7 +218,7 @@ class Judge:
     def raise_same(self, answer: dict):
         """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
         names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
-        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.instances)
+        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.shared)
         args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
         found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
@@ -405,7 +251,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
+        namespace.update(issubclass=self.is_subclass, __is__=self.is_same, __type__=self.type_of, __sort__=self.sort)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
@@ -422,7 +268,7 @@ class Judge:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
-            code = compile(Identity().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
+            code = compile(Reflection().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}

@@ -14,7 +14,7 @@ import time
 import warnings
 
 from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
-from programs.sandbox.values import receive_frame, send_frame
+from programs.sandbox.messages import receive_frame, send_frame
 
 
 class Process:

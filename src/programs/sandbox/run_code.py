@@ -10,6 +10,7 @@ import time
 import warnings
 from dataclasses import dataclass, field
 
+from programs.sandbox.comparison import same_output
 from programs.sandbox.forms_of_tests import Plan, read_tests
 from programs.sandbox.judge import Judge
 from programs.sandbox.limits import (
@@ -23,8 +24,8 @@ from programs.sandbox.limits import (
     SandboxError,
     ServerGone,
 )
+from programs.sandbox.messages import receive_frame, send_frame
 from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
-from programs.sandbox.values import receive_frame, same_output, send_frame
 
 
 @dataclass

@@ -43,7 +43,7 @@ from programs.sandbox.limits import (
     UIDS,
     Died,
 )
-from programs.sandbox.values import receive_exactly, receive_frame, send_frame
+from programs.sandbox.messages import receive_exactly, receive_frame, send_frame
 
 
 @dataclass

@@ -7,11 +7,12 @@ import re
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# what tests do to the process or folder that they would share with the program, by full names
+# what tests do to the process or folder that they would share with the program, or read of it, by full names
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
 )
+SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -128,17 +129,41 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
-class Identity(ast.NodeTransformer):
-    """Have the judge look at both sides of `is`, of which two may be one object of the program."""
+class Reflection(ast.NodeTransformer):
+    """Have the judge see to what asks for the identity, the type or the order of the program's objects.
+
+    a is b                 ->  __is__(a, b)
+    type(a), a.__class__   ->  __type__(a)
+    sorted(a)              ->  __sort__(sorted, a)
+    """
+
+    @staticmethod
+    def call(node, name: str, *args, keywords=()) -> ast.Call:
+        """A call of one of the judge's functions in the place of a node."""
+        new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
+        return ast.fix_missing_locations(ast.copy_location(new, node))
 
     def visit_Compare(self, node):
-        """a is b  ->  __is__(a, b)"""
+        """`is` and `is not`."""
         self.generic_visit(node)
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
-        new = ast.Call(ast.Name("__is__", ast.Load()), [node.left, *node.comparators], [])
-        new = new if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), new)
-        return ast.fix_missing_locations(ast.copy_location(new, node))
+        new = self.call(node, "__is__", node.left, *node.comparators)
+        return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
+
+    def visit_Call(self, node):
+        """`type(a)`, and what sorts."""
+        self.generic_visit(node)
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if ast.unparse(node.func) == "type" and len(node.args) == 1:
+            return self.call(node, "__type__", *node.args)
+        return self.call(node, "__sort__", node.func, *node.args, keywords=node.keywords) if name in SORTERS else node
+
+    def visit_Attribute(self, node):
+        """`a.__class__`."""
+        self.generic_visit(node)
+        read = node.attr == "__class__" and isinstance(node.ctx, ast.Load)
+        return self.call(node, "__type__", node.value) if read else node
 
 
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
@@ -217,24 +242,22 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
                 return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
     if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
         return f"the tests import {name}, which is not installed; try installing it, or `from solution import …`"
+    if name := shared_surroundings(tests):
+        return f"the tests use {name}, but the program runs in a process of its own; try arguments and results"
+    return ""
+
+
+def shared_surroundings(tests: ast.AST) -> str:
+    """What tests use of the process or folder that they would share with the program; "" for nothing."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
-    captures = any(part.attr == "getvalue" for part in attributes)
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
-    outside |= (
-        (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
-        if captures
-        else set()
-    )
+    if any(part.attr == "getvalue" for part in attributes):
+        outside |= (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
-    if outside or (
-        draws and all(name.endswith("seed") for name in draws)
-    ):  # a seed that is not for the tests' own draws
-        name = min(outside or draws)
-        return (
-            f"the tests use {name}, but the program runs in a process and folder of its own; try arguments and results"
-        )
-    return ""
+    if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
+        outside |= draws
+    return min(outside, default="")
 
 
 def imported_names(nodes) -> dict[str, str]:

@@ -1,0 +1,170 @@
+"""Functions, classes and objects of the program, as the tests hold them."""
+
+import inspect
+import operator
+
+DECIDES = "which could decide that by itself; try comparing plain data"
+# special attributes that the program tells; Python looks for many others by itself
+DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
+
+
+class Unsafe(Exception):
+    """A test asks the program for the verdict."""
+
+
+def asked(operation: str):
+    """A method that has the program perform an operation."""
+    return lambda self, *args: self._judge.ask(operation, self._target, args)
+
+
+def described(name: str) -> property:
+    """An attribute that Python would otherwise answer by itself."""
+    return property(lambda self: self._judge.ask("getattr", self._target, (name,)))
+
+
+def converted(kind: type):
+    """A method that asks for a plain version of a program's object and holds it to its type."""
+
+    def convert(self):
+        value = self._judge.ask(kind.__name__, self._target)
+        if type(value) is not kind:
+            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    return convert
+
+
+def as_instance(value):
+    """An object of the program as an instance, on which operators work; plain data as it is."""
+    if isinstance(value, RemoteObject):
+        object.__setattr__(value, "_is_instance", True)
+    return value
+
+
+def forwarded(name: str):
+    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+
+    def operate(self, *others):
+        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
+            self._judge.unfit += self._is_instance
+            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+        return as_instance(self._judge.ask(name, self._target, others))
+
+    return operate
+
+
+def ordered(name: str):
+    """A method for `<` and the like: the program answers for `sorted`, whose result the tests then look at."""
+
+    def compare(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        if self._judge.sorting:
+            self._judge.trusted = False
+            return bool(self._judge.ask(name, self._target, (other,)))
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe(f"orders objects of the program, {DECIDES}")
+
+    return compare
+
+
+class RemoteObject:
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+
+    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
+    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
+    """
+
+    __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
+
+    def __init__(self, judge, target, has_own_hash=False):
+        for name, value in zip(RemoteObject.__slots__, (has_own_hash, False, judge, target), strict=True):
+            object.__setattr__(self, name, value)
+
+    def __call__(self, *args, **kwargs):
+        value = self._judge.ask("call", self._target, args, kwargs)
+        return as_instance(value) if self._target in self._judge.classes else value
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name not in DESCRIPTIONS:
+            raise AttributeError(name)
+        return self._judge.ask("getattr", self._target, (name,))
+
+    def __iter__(self):
+        return iter(self._judge.ask("items", self._target))
+
+    def __next__(self):
+        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(found) is not list or len(found) != 1:
+            raise StopIteration
+        return found[0]
+
+    def __exit__(self, *error):
+        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
+
+    def __eq__(self, other):
+        self._judge.unfit += isinstance(other, RemoteObject)
+        raise Unsafe(f"compares an object of the program, {DECIDES}")
+
+    def __hash__(self):
+        if self._has_own_hash and not self._judge.reading:
+            self._judge.unfit += 1
+            raise Unsafe(f"hashes an object of the program, {DECIDES}")
+        return hash(("program", self._target))
+
+    __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
+    __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
+
+    @property
+    def __signature__(self):
+        parameters = self._judge.ask("signature", self._target)
+        return inspect.Signature([inspect.Parameter(name, kind, **more) for name, kind, more in parameters])
+
+    def __contains__(self, item):
+        if not self._is_instance:  # the program could return this where a list is expected
+            return any(found is item or found == item for found in self)
+        self._judge.trusted = False
+        return bool(self._judge.ask("contains", self._target, (item,)))
+
+    def __instancecheck__(self, value):
+        self._judge.trusted = False
+        return bool(self._judge.ask("has_instance", self._target, (value,)))
+
+    def __len__(self):
+        try:  # list() asks for it, and takes TypeError for an answer
+            return operator.index(self._judge.ask("len", self._target))
+        except Exception as error:
+            raise TypeError(str(error)) from None
+
+    __enter__, __getitem__, __setitem__, __delitem__ = map(asked, ("enter", "getitem", "setitem", "delitem"))
+    __setattr__, __repr__, __dir__ = map(asked, ("setattr", "repr", "dir"))
+    __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
+    __add__, __sub__, __mul__ = map(forwarded, ("__add__", "__sub__", "__mul__"))
+    __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
+    __matmul__, __and__, __or__, __xor__ = map(forwarded, ("__matmul__", "__and__", "__or__", "__xor__"))
+    __neg__, __invert__, __abs__ = map(forwarded, ("__neg__", "__invert__", "__abs__"))
+
+
+class RemoteCoroutine(RemoteObject):
+    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __await__(self):
+        return self._judge.ask("await", self._target)
+        yield  # which makes this a generator
+
+    def send(self, value):
+        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        raise StopIteration(self._judge.ask("await", self._target))
+
+    def __next__(self):
+        return self.send(None)
+
+    def throw(self, *error):
+        """A coroutine that is cancelled before it began."""
+        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
+
+    def close(self):
+        """Nothing is left to close."""

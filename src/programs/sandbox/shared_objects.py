@@ -1,0 +1,147 @@
+"""Objects that tests and program share: what one side changes, the other sees."""
+
+import enum
+import inspect
+
+from programs.sandbox.limits import Died
+from programs.sandbox.messages import INVALID
+from programs.sandbox.values import MAKERS, MUTABLE, decode, encode, encode_content
+
+
+class SharedObjects:
+    """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
+
+    An object has a number that both sides know: even where the judge made it, odd where the program did. A message
+    mentions objects by their numbers, and has the state of each once: so cycles, long chains and identity survive, and
+    no method of the other side runs here. Containers are shared until the next message; those that an attribute of
+    the program's holds until it is read again. Other values that are no plain data stay where they are.
+
+    Attributes:
+        reference: function of a value that stays here; returns the JSON that stands for it.
+        resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
+        classes: those of this side by name, as far as the other side has classes with these names.
+        lent: numbers of what attributes of the program's objects hold, by (object, attribute).
+        known: states as both sides last knew them, by number.
+    """
+
+    def __init__(self, first: int, reference, resolve):
+        self.next, self.reference, self.resolve, self.classes = first, reference, resolve, {}
+        self.objects, self.numbers, self.known, self.lent = {}, {}, {}, {}
+        self.mentioned, self.passing = [], []
+
+    def number(self, value) -> int:
+        """The number of an object, a new one for a new object."""
+        if id(value) not in self.numbers:
+            self.enter(self.next, value)
+            self.next += 2
+        return self.numbers[id(value)]
+
+    def enter(self, number: int, value) -> None:
+        """Share an object under a number."""
+        self.objects[number], self.numbers[id(value)] = value, number
+        if isinstance(value, MUTABLE):
+            self.passing.append(number)
+
+    def forget(self) -> None:
+        """Before a message: no longer share containers of the last one, unless they are lent."""
+        lent = {number for numbers in self.lent.values() for number in numbers}
+        for number in {*self.passing} - lent:
+            del self.numbers[id(self.objects.pop(number))]
+            self.known.pop(number, None)
+        self.passing, self.mentioned = [number for number in {*self.passing} if number in lent], []
+
+    def tagged(self, value) -> dict | None:
+        """The JSON of a shared object or a member of an Enum; None for another value."""
+        kind = type(value)
+        of_both = self.classes.get(kind.__name__) is kind
+        if of_both and isinstance(value, enum.Enum):
+            return {"t": "member", "v": [kind.__name__, value.name]}
+        if not of_both and not isinstance(value, MUTABLE):
+            return None
+        self.mentioned.append(self.number(value))
+        return {"t": "shared", "v": self.number(value)}
+
+    def untagged(self, tag: str, content):
+        """The value of `tagged` JSON, or what stands for a reference."""
+        if tag == "member":
+            return self.classes[content[0]][content[1]]
+        return self.objects[content] if tag == "shared" else self.resolve(tag, content)
+
+    def state(self, number: int) -> list:
+        """[class, attributes] of an object, [None, items] of a container; mentions what is in it."""
+        value = self.objects[number]
+        if isinstance(value, MUTABLE):
+            return [None, encode_content(value, self)]
+        return [type(value).__name__, {name: encode(item, self) for name, item in vars(value).items()}]
+
+    def reached(self) -> dict:
+        """{number: state} of all that was mentioned, and of what is in these."""
+        states = {}
+        for number in self.mentioned:  # grows
+            if number not in states:
+                states[number] = self.state(number)
+        self.known.update(states)
+        return states
+
+    def states(self) -> dict:
+        """{number: state} for a message: what it mentions, and lent objects that have changed."""
+        mentioned = self.mentioned
+        lent = (number for numbers in self.lent.values() for number in numbers)
+        self.mentioned = mentioned + [number for number in lent if self.state(number) != self.known[number]]
+        return self.reached()
+
+    def learn(self, states: dict, sent) -> None:
+        """Take over the states in a message; of objects that this side made, those only that were `sent`."""
+        states = {int(number): state for number, state in states.items()}
+        for number, (name, content) in states.items():
+            ours = number % 2 == self.next % 2
+            if ours and number not in sent:
+                raise Died(INVALID)
+            if number not in self.objects:
+                self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
+        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):  # sets hash objects
+            value = self.objects[number]
+            if bool(name) is isinstance(value, MUTABLE):
+                raise Died(INVALID)
+            if name:
+                items = {k: decode(item, self) for k, item in content.items() if is_plain(type(value), k)}
+                value = vars(value)
+            else:
+                items = decode(content, self)
+            value.clear()
+            (value.update if hasattr(value, "update") else value.extend)(items)
+        self.known.update(states)
+
+    def lend(self, target, name: str, value) -> None:
+        """Go on sharing what an attribute holds."""
+        self.mentioned = []
+        encode(value, self)
+        self.lent[target, name] = [*self.reached()]
+
+
+def empty(content) -> list | dict | set:
+    """A container of the kind that a state describes."""
+    value = [] if isinstance(content, list) else MAKERS[content["t"]]([])
+    if not isinstance(value, MUTABLE):
+        raise Died(INVALID)
+    return value
+
+
+def is_plain(kind: type, name: str) -> bool:
+    """Whether a class has no method or property of a name: an attribute with that name would take its place."""
+    try:
+        encode(inspect.getattr_static(kind, name, None))
+        return True
+    except (TypeError, ValueError):
+        return False
+
+
+def classes_in(namespace: dict, module: str) -> dict:
+    """The classes that a module defines and whose objects are made of their attributes alone, by name."""
+    kinds = {name: kind for name, kind in namespace.items() if isinstance(kind, type) and kind.__module__ == module}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if kind.__name__ == name
+        and (issubclass(kind, enum.Enum) or (kind.__new__ is object.__new__ and kind.__dictoffset__))
+    }
