@@ -126,26 +126,28 @@ def test_plain_strings_still_get_the_advice(capsys):
 
 SYSTEM = {"role": "system", "content": "Be brief. "}
 TURN = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+DATED = "{{ date_string or strftime_now('%Y') }}" + TURN
 KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
 
 
 @pytest.mark.parametrize(
     ("template", "settings", "says"),
     [
-        (TURN, "", "leaves out system messages, such as 'Be brief. '; try --chat_template FILE"),
+        (TURN, "", "of m leaves out system messages; try --chat_template FILE"),
         (
-            TURN + "{{ strftime_now('%Y') }}",
+            DATED,
             "",
-            "writes today's date, so another day gives other prompts; try --chat_t",
+            "writes today's date, so another day gives other prompts; try --chat_template FILE, or a date_string",
         ),
-        ("{{ date_string or strftime_now('%Y') }}" + TURN, "", """try --chat_template_kwargs '{"date_string": """),
+        (DATED, '{"date_string": "1 May"}', ""),
     ],
 )
 def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, template, settings, says):
     tokenizer = chat_tokenizer("tiny", "<|end|>")
     tokenizer.chat_template, config = template, SimpleNamespace(chat=False, model="m", chat_template_kwargs=settings)
     check_template(config, tokenizer, "d.jsonl", [[QUESTION], [SYSTEM, QUESTION]])
-    assert says in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert says in told and ("today's date" in told) == ("today's date" in says)
 
 
 @pytest.mark.parametrize("name", KNOWN)

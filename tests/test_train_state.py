@@ -10,9 +10,10 @@ import pytest
 import torch
 from conftest import ROOT, script_env
 
+from parts.foundation.exit_codes import exit_code
 from parts.learning.optimizer import Statistics
 from parts.running.checkpoints import TrainState, restore, save_checkpoint
-from parts.running.output_folder import write_folder
+from parts.running.output_folder import make_folder, write_folder
 from parts.running.progress import forget_after
 from programs.ppo_train.settings import Config
 
@@ -114,3 +115,18 @@ def test_a_folder_is_replaced_at_once(tmp_path, monkeypatch):
     assert (tmp_path / "final" / "weights").read_text() == "new"
     write_folder(tmp_path / "final", write)
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_a_folder_is_free_once_its_run_has_ended(tmp_path):
+    """Also where the process goes on, as a notebook's does."""
+    lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def is_free() -> bool:
+        command = [sys.executable, "-c", lock, str(tmp_path / ".lock")]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+    def run() -> int:
+        make_folder(SimpleNamespace(output_dir=str(tmp_path)))
+        return int(is_free())
+
+    assert exit_code(run) == 0 and is_free()

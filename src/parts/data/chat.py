@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_MODEL
-from parts.foundation.messages import need, say
+from parts.foundation.messages import need, say, say_once
 
 
 def template_settings(config) -> dict:
@@ -154,16 +154,13 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
-def unread_messages(tokenizer, prompts: list, settings: dict) -> dict[str, str]:
-    """{role: its message} of the system and user messages that a template leaves out, in a prompt of each sequence."""
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
     kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
-    unread = {}
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings)
-        missing = [m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text]
-        unread |= {message["role"]: message["content"] for message in missing}
-    return unread
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -186,12 +183,11 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
     settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
     if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
         say(f"warning: {template} does not read {', '.join(unread)}")
-    for role, text in unread_messages(tokenizer, prompts, settings).items():
-        say(f"warning: {template} leaves out {role} messages, such as {text[:60]!r}; try --chat_template FILE")
-    if "strftime_now" in (text := str(tokenizer.chat_template)) and "date_string" not in settings:
-        fixed = """--chat_template_kwargs '{"date_string": "1 Jan 2026"}'"""
-        advice = fixed if "date_string" in text else "--chat_template FILE"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {advice}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

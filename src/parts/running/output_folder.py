@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, is_disk_full, need
-from parts.foundation.processes import gather_rows, is_first, world
+from parts.foundation.processes import LOCKS, gather_rows, is_first, world
 from parts.foundation.settings import BaseConfig, free_on_resume
 
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "versions.json")  # by a run, in its folder
@@ -105,9 +105,6 @@ def check_folder(config: BaseConfig) -> bool:
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     return True
-
-
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
 
 
 def make_folder(config: BaseConfig) -> None:
