@@ -145,7 +145,8 @@ KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
 def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, template, settings, says):
     tokenizer = chat_tokenizer("tiny", "<|end|>")
     tokenizer.chat_template, config = template, SimpleNamespace(chat=False, model="m", chat_template_kwargs=settings)
-    check_template(config, tokenizer, "d.jsonl", [[QUESTION], [SYSTEM, QUESTION]])
+    prompts = [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]]
+    check_template(config, tokenizer, "d.jsonl", prompts)
     told = capsys.readouterr().err
     assert says in told and ("today's date" in told) == ("today's date" in says)
 

@@ -159,7 +159,7 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
-        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings)
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
         yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
 
 
