@@ -14,7 +14,7 @@ from parts.foundation.exit_codes import exit_code
 from parts.learning.optimizer import Statistics
 from parts.running.checkpoints import TrainState, restore, save_checkpoint
 from parts.running.output_folder import make_folder, write_folder
-from parts.running.progress import forget_after
+from parts.running.progress import RunLog, forget_after
 from programs.ppo_train.settings import Config
 
 
@@ -70,6 +70,14 @@ def test_a_line_torn_inside_of_a_character_is_dropped(tmp_path):
     (tmp_path / "samples.jsonl").write_bytes(whole + b"\n" + torn[: torn.index("中".encode()) + 1])
     forget_after(tmp_path / "samples.jsonl", 2)
     assert (tmp_path / "samples.jsonl").read_bytes() == whole + b"\n"
+
+
+def test_half_a_surrogate_pair_in_a_column_is_logged(tmp_path):
+    log = RunLog.__new__(RunLog)
+    log.active, log.dir, log.tokenizer = True, tmp_path, None
+    log.samples(1, "train", [{"prompt": "1", "completion": "中", "columns": {"note": "x\ud83d"}}])
+    (line,) = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["columns"] == {"note": "x\ud83d"} and "中" in line
 
 
 REPORT = r"""

@@ -201,8 +201,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
-    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
+    unread = {given[n]: dict(warn_unread(given[n], [(r["columns"], r["prompt"]) for r in rows[n]])) for n in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
     try:
