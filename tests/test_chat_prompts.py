@@ -124,6 +124,41 @@ def test_plain_strings_still_get_the_advice(capsys):
     assert "2 of 2 prompts are strings" in capsys.readouterr().err
 
 
+SYSTEM = {"role": "system", "content": "Be brief. "}
+TURN = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+DATED = "{{ date_string or strftime_now('%Y') }}" + TURN
+KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "says"),
+    [
+        (TURN, "", "of m leaves out system messages; try --chat_template FILE"),
+        (
+            DATED,
+            "",
+            "writes today's date, so another day gives other prompts; try --chat_template FILE, or a date_string",
+        ),
+        (DATED, '{"date_string": "1 May"}', ""),
+    ],
+)
+def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, template, settings, says):
+    tokenizer = chat_tokenizer("tiny", "<|end|>")
+    tokenizer.chat_template, config = template, SimpleNamespace(chat=False, model="m", chat_template_kwargs=settings)
+    prompts = [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]]
+    check_template(config, tokenizer, "d.jsonl", prompts)
+    told = capsys.readouterr().err
+    assert says in told and ("today's date" in told) == ("today's date" in says)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_templates_that_write_all_are_not_warned_of(capsys, name):
+    config = SimpleNamespace(chat=False, model="m", chat_template_kwargs="")
+    answered = [QUESTION, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n5"}, QUESTION]
+    check_template(config, chat_tokenizer(name, "<|end|>"), "d.jsonl", [[SYSTEM, QUESTION], answered])
+    assert "leaves out" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shots", [0, 1])
 def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")

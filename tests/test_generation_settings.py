@@ -3,13 +3,15 @@
 import functools
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, without_clock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from parts.networks.models import sample_plainly
+from parts.foundation.messages import UserError
+from parts.networks.models import end_and_pad_ids, sample_plainly
 
 ENDS = [2]
 FIELDS = {
@@ -108,3 +110,19 @@ def test_our_own_loops_obey_none_of_them(harsh, tmp_path, no_curves, script, fla
     assert spoilt[:2] == plain[:2]
     own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (harsh, spoilt[2] / "final"))
     assert own == saved
+
+
+@pytest.mark.parametrize(
+    ("ends", "tokenizer_eos", "expected"),
+    [([2, 300], None, ([2], 2)), (5000, 2, ([2], 2)), (5000, None, None), (-1, None, None), (None, None, None)],
+)
+def test_an_end_token_that_the_model_cannot_write_ends_nothing(ends, tokenizer_eos, expected):
+    embeddings, config = torch.nn.Embedding(262, 1), SimpleNamespace(model="m")
+    settings = SimpleNamespace(eos_token_id=ends)
+    network = SimpleNamespace(generation_config=settings, get_input_embeddings=lambda: embeddings)
+    tokenizer = SimpleNamespace(eos_token_id=tokenizer_eos, pad_token_id=None)
+    if expected:
+        assert end_and_pad_ids(config, network, tokenizer) == expected
+    else:
+        with pytest.raises(UserError, match=r"got model 'm' of 262 tokens with the end tokens .* it can write"):
+            end_and_pad_ids(config, network, tokenizer)

@@ -158,6 +158,38 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 
 
+# ------------------------------------------------------------------------------------------------ cells run again
+
+
+@pytest.mark.long
+def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def mine(completions, **k):\n    return [1.0] * len(completions)\n")
+    names, notebook = {"__name__": "notebook"}, in_bundle(template())
+    lines = f"{SMALL}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
+    cell(notebook, "settings").source += f"\n{lines}"
+
+    def run(*cells):
+        for name in cells:
+            exec(compile(cell(notebook, name).source, name, "exec"), names)
+
+    monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
+    run("setup", "settings", "data", "idea", "loop", "run")
+    assert names["results"]["baseline", 1][1]["eval/score"] == 1
+    (tmp_path / "mine.py").write_text("def mine(completions, **k):\n    return [0.25] * len(completions)\n")
+    run("run")
+    assert names["results"]["baseline", 1][1]["eval/score"] == 0.25 == names["results"]["baseline", 1][0][0]["reward"]
+    run("idea")
+    with pytest.raises(ValueError, match="an IDEA or BASELINE that has not run"):
+        run("next")
+    names["GROUP_SIZE"] = 2
+    for name in ("reward", "run"):
+        with pytest.raises(ValueError, match=r"settings that have changed since \*\*Data and model\*\* ran"):
+            run(name)
+    run("data", "run")
+    monkeypatch.delitem(sys.modules, "ppo_train")
+
+
 # ------------------------------------------------------------------------------------------------ other ideas
 
 

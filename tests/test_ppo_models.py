@@ -1,10 +1,14 @@
 """Two steps of the PPO trainer on tiny random models of each family, built from their configurations."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from conftest import FAMILIES, save_random_model
+
+from parts.networks.models import add_lora
 
 # peft says that it handles GPT-2's transposed layers
 pytestmark = pytest.mark.filterwarnings("ignore:fan_in_fan_out")
@@ -73,6 +77,20 @@ def test_lora(two_steps, tmp_path, family):
     assert not (merged / "final" / "adapter_config.json").exists()
     torch.testing.assert_close(logits(adapters / "final"), logits(merged / "final"), rtol=0, atol=1e-4)
     assert (logits(source) - logits(merged / "final")).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "experts"), [("GptOss", False), ("Qwen3Moe", True)])
+def test_experts_without_adapters_are_said(capsys, kind, experts):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8, "head_dim": 4}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_experts_per_tok": 1}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **heads)
+    config.num_local_experts = config.num_experts = 2
+    network = add_lora(
+        transformers.AutoModelForCausalLM.from_config(config), SimpleNamespace(lora_rank=2, lora_alpha=0)
+    )
+    trained = [name for name, p in network.named_parameters() if p.requires_grad and ".experts." in name]
+    assert bool(trained) == experts
+    assert ("LoRA leaves the experts of GptOssForCausalLM as they are" in capsys.readouterr().err) != experts
 
 
 def test_the_lora_critic_is_trained_and_resumes(ppo, two_steps, tmp_path):

@@ -547,3 +547,16 @@ def test_what_is_no_number_is_told_briefly(value):
     ) as caught:
         checked_scores("f", [torch.tensor([0.5]), value], ["1", "2"])
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("edited", ["mine.py", "neighbour.py"])
+def test_an_edited_reward_is_loaded_again(edited, tmp_path):
+    """As by a notebook, whose kernel goes on."""
+    (tmp_path / "neighbour.py").write_text("SCORE = 1\n")
+    (tmp_path / "mine.py").write_text("from neighbour import SCORE\ndef mine(completions, **k):\n    return [SCORE]\n")
+    ((before, _),) = load_rewards(f"{tmp_path / 'mine.py'}:mine")
+    ((again, _),) = load_rewards(f"{tmp_path / 'mine.py'}:mine")
+    text = (tmp_path / edited).read_text()
+    (tmp_path / edited).write_text(text.replace("[SCORE]", "[SCORE + 10]").replace("= 1", "= 11"))
+    ((after, _),) = load_rewards(f"{tmp_path / 'mine.py'}:mine")
+    assert again is before and (before(["x"]), after(["x"])) == ([1], [11])

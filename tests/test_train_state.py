@@ -2,13 +2,19 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import ROOT, script_env
 
+from parts.foundation.exit_codes import exit_code
 from parts.learning.optimizer import Statistics
 from parts.running.checkpoints import TrainState, restore, save_checkpoint
+from parts.running.output_folder import make_folder, write_folder
+from parts.running.progress import RunLog, forget_after
 from programs.ppo_train.settings import Config
 
 
@@ -57,3 +63,78 @@ def test_a_step_whose_evaluation_was_made_after_its_checkpoint_is_saved_again(tm
         save_checkpoint(config, models, parts, parts, TrainState(step=4, pending=pending))
         saved = json.loads((tmp_path / "checkpoints" / "step-000004" / "state.json").read_text())
         assert saved["pending"] == pending
+
+
+def test_a_line_torn_inside_of_a_character_is_dropped(tmp_path):
+    whole, torn = (json.dumps({"step": step, "completion": "中"}, ensure_ascii=False).encode() for step in (1, 2))
+    (tmp_path / "samples.jsonl").write_bytes(whole + b"\n" + torn[: torn.index("中".encode()) + 1])
+    forget_after(tmp_path / "samples.jsonl", 2)
+    assert (tmp_path / "samples.jsonl").read_bytes() == whole + b"\n"
+
+
+def test_half_a_surrogate_pair_in_a_column_is_logged(tmp_path):
+    log = RunLog.__new__(RunLog)
+    log.active, log.dir, log.tokenizer = True, tmp_path, None
+    log.samples(1, "train", [{"prompt": "1", "completion": "中", "columns": {"note": "x\ud83d"}}])
+    (line,) = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["columns"] == {"note": "x\ud83d"} and "中" in line
+
+
+REPORT = r"""
+import sys
+from types import SimpleNamespace
+sys.path.insert(0, "{src}")
+from parts.running.summary import report
+one = {{"examples": [{{"prompt": "1 \u20ac", "completion": "\u4e2d\ud800"}}], "metrics": {{}}}}
+summary = {{"steps": 1, "seconds": 1.0, "eval_before": one, "eval_after": one}}
+report(SimpleNamespace(output_dir="{folder}", lr=0.1), summary)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_summary_is_written_and_shown_in_any_locale(tmp_path, encoding):
+    (tmp_path / "metrics.jsonl").write_text("")
+    code = REPORT.format(src=ROOT / "src", folder=tmp_path)
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=script_env(plain))
+    assert done.returncode == 0, done.stderr.decode()
+    (example,) = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["eval_after"]["examples"]
+    assert example == {"prompt": "1 €", "completion": "中\ud800"}
+    assert "1 €".encode(encoding, "backslashreplace") in done.stdout
+
+
+def test_a_folder_is_replaced_at_once(tmp_path, monkeypatch):
+    """Killed while the folder before is being removed, a run leaves the new one whole under its name."""
+
+    def write(folder):
+        (folder / "weights").write_text("new")
+
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / "weights").write_text("old")
+
+    def killed(folder, **_):
+        if folder.exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("parts.running.output_folder.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "final", write)
+    monkeypatch.undo()
+    assert (tmp_path / "final" / "weights").read_text() == "new"
+    write_folder(tmp_path / "final", write)
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_a_folder_is_free_once_its_run_has_ended(tmp_path):
+    """Also where the process goes on, as a notebook's does."""
+    lock = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def is_free() -> bool:
+        command = [sys.executable, "-c", lock, str(tmp_path / ".lock")]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+    def run() -> int:
+        make_folder(SimpleNamespace(output_dir=str(tmp_path)))
+        return int(is_free())
+
+    assert exit_code(run) == 0 and is_free()

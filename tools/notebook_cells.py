@@ -91,11 +91,25 @@ import torch
 
 if PRECISION not in ("auto", "fp32", "bf16"):
     raise ValueError(f"got PRECISION {PRECISION!r}; expected 'auto', 'fp32' or 'bf16'; try ppo_train.py for fp16")
-SETTINGS = {
-    **{"algorithm": "grpo", "model": MODEL, "data": DATA, "eval_data": EVAL_DATA, "precision": PRECISION},
-    **{"steps": STEPS, "batch_size": PROMPTS * GROUP_SIZE, "group_size": GROUP_SIZE, "minibatches": MINIBATCHES},
-    **{"max_new_tokens": MAX_NEW_TOKENS, "lr": LR},
-}
+
+
+def settings_now():
+    """The settings above under the trainer's names, and the number of held-out prompts."""
+    return {
+        **{"algorithm": "grpo", "model": MODEL, "data": DATA, "eval_data": EVAL_DATA, "precision": PRECISION},
+        **{"steps": STEPS, "batch_size": PROMPTS * GROUP_SIZE, "group_size": GROUP_SIZE, "minibatches": MINIBATCHES},
+        **{"max_new_tokens": MAX_NEW_TOKENS, "lr": LR},
+    }, EVAL_PROMPTS
+
+
+def check_settings():
+    """Raise ValueError if the settings have changed since this cell ran, of which model, prompts and config are."""
+    if settings_now() != LOADED:
+        raise ValueError("got settings that have changed since **Data and model** ran; try running that cell again")
+
+
+LOADED = settings_now()
+SETTINGS, _ = LOADED
 if MODEL == ppo.EMBEDDED_MODEL:
     torch.set_num_threads(1)  # too small to gain by a second one, which costs a multiple on a busy machine
 config = ppo.Config(**SETTINGS)
@@ -109,8 +123,6 @@ if not held_out:
 held_out = held_out[:EVAL_PROMPTS]
 start = ppo.load_models(dataclasses.replace(config, kl_coef=1.0), device)  # the untrained policy, and the reference
 ppo.check_context(config, start, rows + held_out)
-judge = ppo.Reward(REWARDS)  # the baseline's rewards measure both arms, whatever the idea rewards
-judge.check_columns(rows[0])
 
 parameters = sum(p.numel() for p in start.policy.parameters())
 gib = parameters * (4 + 16 + (4 if config.precision == "fp32" else 2)) / 2**30  # start; trained; reference
@@ -122,6 +134,9 @@ print("the first one as the model reads it:", repr(tokenizer.decode(rows[0]["pro
 
 # %% reward
 # The rewards on completions of the untrained model. Where all of a group score the same, GRPO learns nothing.
+check_settings()
+judge = ppo.Reward(REWARDS)
+judge.check_columns(rows[0])
 engine = ppo.HFEngine(config, start)
 tried = [row for row in rows[:8] for _ in range(GROUP_SIZE)]
 draws = np.random.default_rng(0).random((len(tried), MAX_NEW_TOKENS))
@@ -303,6 +318,8 @@ def train_arm(name, settings, seed):
 
 
 # %% run
+check_settings()
+judge = ppo.Reward(REWARDS)  # the baseline's rewards measure both arms, whatever the idea rewards
 ARMS = {"baseline": BASELINE, "idea": IDEA}
 before, samples_before = ppo.evaluate(config, start, ppo.HFEngine(config, start), judge, held_out)
 print(f"before: held-out score {before['eval/score']:.3f}, accuracy {before['eval/accuracy']:.3f}")
@@ -399,7 +416,7 @@ lengths = by_arm(lambda history, after: after["eval/length_mean"])
 print("=>", verdict("held-out score after training, greedy", *held_out_scores))
 print("=>", verdict("the baseline's reward while training, mean of all steps", *speed))
 print("=>", verdict("length of the held-out completions, tokens", *lengths, "longer", "shorter"))
-added = [item for item in IDEA.get("reward", []) if item not in REWARDS]
+added = [item for item in ARMS["idea"].get("reward", []) if item not in REWARDS]
 if added:  # what the idea pays for, beside the baseline's rewards: does training for it raise it?
     paid = rewards_of(added)
     by_idea = [
@@ -426,6 +443,8 @@ import shlex
 
 from IPython import get_ipython
 
+if {"baseline": BASELINE, "idea": IDEA} != ARMS:
+    raise ValueError("got an IDEA or BASELINE that has not run; try the cell that trains the arms again")
 cells = get_ipython().user_ns["In"]
 source = [cell for cell in cells if re.search(r"^IDEA = ", cell, re.MULTILINE)][-1]  # the idea as it last ran
 folder = Path(OUTPUT)

@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_MODEL
-from parts.foundation.messages import need, say
+from parts.foundation.messages import need, say, say_once
 
 
 def template_settings(config) -> dict:
@@ -154,6 +154,15 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
+    for messages in kinds.values() if tokenizer.chat_template else ():
+        asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -171,9 +180,14 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
-    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
-    if unread:
-        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
+    settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
+    if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
+        say(f"warning: {template} does not read {', '.join(unread)}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

@@ -178,7 +178,7 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
@@ -186,10 +186,6 @@ def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple
 def score_weights(reward: Reward, names) -> dict[str, float]:
     """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:

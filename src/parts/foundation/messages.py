@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import errno
+import functools
 import os
 import re
 import shutil
@@ -93,8 +94,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:

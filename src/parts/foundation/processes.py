@@ -23,6 +23,7 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident s
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -277,10 +278,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -294,7 +291,7 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
+    if world()[1] > 1:
         import torch.distributed as dist
 
         dist.destroy_process_group()

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import importlib.util
 import json
+import re
 import shlex
 import warnings
 from dataclasses import dataclass
@@ -470,7 +471,11 @@ def add_lora(model, config: BaseConfig):
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=RENAMED)
-        return get_peft_model(model, lora).eval()
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+        say(f"note: LoRA leaves the experts of {type(model).__name__} as they are, {share:.0%} of its weights")
+    return adapted
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -486,10 +491,11 @@ def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends, got = [i for i in given if i in rows], f"got model {config.model!r} of {len(rows)} tokens with the end tokens"
+    need(ends, f"{got} {given}; expected one that it can write; try eos_token_id in its generation_config.json")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:

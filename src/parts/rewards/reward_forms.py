@@ -105,14 +105,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -140,19 +154,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from parts.foundation.messages import RewardError, need, say, suggest
+from parts.foundation.messages import RewardError, need, say, say_once, suggest
 from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
 from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns
 
@@ -213,12 +213,6 @@ def known_scores(samples: list[dict]) -> list[float]:
 
 # keys of other metrics under reward/ and eval/
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
-
-
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:

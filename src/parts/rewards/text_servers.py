@@ -1,6 +1,5 @@
 """Completions from OpenAI-compatible servers, one per request, with retries if a server is busy."""
 
-import functools
 import http.client
 import json
 import os
@@ -8,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 
-from parts.foundation.messages import UserError, say
+from parts.foundation.messages import UserError, say_once
 
 
 def is_server(source: str) -> bool:
@@ -40,12 +39,6 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
     raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
-@functools.cache
-def note_thinking(url: str) -> None:
-    """Say once that a server's texts lack its thinking."""
-    say(f"warning: {url} returns its thinking apart from its text, which lacks it; try it without a reasoning parser")
-
-
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
     """One completion: messages go to /chat/completions, text to /completions.
 
@@ -68,5 +61,5 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
     if said.get("reasoning_content") or said.get("reasoning"):
-        note_thinking(base_url)
+        say_once(f"warning: {base_url} returns its thinking apart from its text; try it without a reasoning parser")
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")

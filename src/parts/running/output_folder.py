@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, is_disk_full, need
-from parts.foundation.processes import gather_rows, is_first, world
+from parts.foundation.processes import LOCKS, gather_rows, is_first, world
 from parts.foundation.settings import BaseConfig, free_on_resume
 
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "versions.json")  # by a run, in its folder
@@ -38,7 +38,7 @@ def follow_umask(folder: Path) -> None:
 
 def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -47,9 +47,11 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # removing it takes time, in which the process may be killed
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(target, before)
         os.replace(temporary, target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
@@ -103,9 +105,6 @@ def check_folder(config: BaseConfig) -> bool:
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     return True
-
-
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
 
 
 def make_folder(config: BaseConfig) -> None:

@@ -75,7 +75,7 @@ def note_advantages(samples: list[dict], batch: dict) -> None:
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
@@ -204,7 +204,7 @@ class RunLog:
         """Append a few samples to samples.jsonl."""
         if not self.active:
             return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8", errors="backslashreplace") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 columns = s.get("columns", {}).items()  # gold answers; long texts are in the data

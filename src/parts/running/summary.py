@@ -7,6 +7,7 @@ from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import tell
 from parts.foundation.processes import world
 from parts.foundation.settings import BaseConfig
+from parts.running.output_folder import write_text
 from parts.running.run_end import faults_at_end
 
 EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
@@ -37,7 +38,7 @@ def report(config: BaseConfig, summary: dict) -> None:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
     summary["faults"] = faults_at_end(rows, summary, rate)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")

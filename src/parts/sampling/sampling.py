@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
-from parts.foundation.messages import DivergedError, say
+from parts.foundation.messages import DivergedError, say, say_once
 from parts.foundation.processes import np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
@@ -59,7 +59,6 @@ class HFEngine:
         if compute_dtype(config, models.device) == torch.float32:
             self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
-        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def can_record(self) -> bool:
@@ -232,9 +231,7 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
-            if not engine.noted:
-                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
-            engine.noted = True
+            say_once("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():

@@ -153,13 +153,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
-def unread_columns(given: dict, rows: dict[str, list[dict]]) -> dict:
-    """{"unread": {file: {column: rows}}} of columns that look like a part of the question; {} without any."""
-    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
-    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
-    return {"unread": unread} if any(unread.values()) else {}
-
-
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
@@ -208,7 +201,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    report |= unread_columns(given, rows)
+    unread = {given[n]: dict(warn_unread(given[n], [(r["columns"], r["prompt"]) for r in rows[n]])) for n in rows}
+    report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)

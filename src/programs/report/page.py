@@ -44,12 +44,6 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
-def page_title(sources: list[Source]) -> str:
-    """The names of what the page shows."""
-    names = [source.name for source in sources]
-    return f"Report: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-
-
 def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     """The page of runs and evaluations.
 
@@ -65,12 +59,13 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     library = plot_library() if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
     sections = ["runs"] * bool(runs) + ["evaluations"] * bool(tables) + ["curves"] * bool(runs)
     sections += ["samples"] * bool(kept) + ["time", "settings"] * bool(runs)
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
     return page.render(
-        title=page_title(ordered),
+        title=f"Report: {', '.join(source.name for source in ordered[:3])}{more}",
         nonce=secrets.token_urlsafe(16),
         written=f"{now:%Y-%m-%d %H:%M:%S}",
         sections=[(name, name.capitalize()) for name in sections],

@@ -26,13 +26,9 @@ def call_text(name: str, arguments) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-def parameters_of(tool: dict) -> dict[str, str]:
-    properties = tool["function"]["parameters"]["properties"]
-    return {name: kind if isinstance(kind := p.get("type"), str) else "string" for name, p in properties.items()}
-
-
 def call_of(tool: dict, values: dict) -> str:
-    arguments = {name: values.get(kind) for name, kind in parameters_of(tool).items()}
+    kinds = {name: p.get("type") for name, p in tool["function"]["parameters"]["properties"].items()}
+    arguments = {name: values.get(kind if isinstance(kind, str) else "string") for name, kind in kinds.items()}
     return call_text(tool["function"]["name"], arguments)
 
 

@@ -14,12 +14,6 @@ from programs.verl_train.settings import VERL, Config
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
 
 
-def check_action(config) -> None:
-    chosen = [name for name in ACTIONS if getattr(config, name)]
-    expected = f"expected one of --{' --'.join(ACTIONS)}"
-    need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
-
-
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
     if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
@@ -65,7 +59,9 @@ def check_expressible(c: Config) -> None:
     }
     for got, wrong in refused.items():
         need(not wrong, f"got {got}")
-    check_action(c)
+    chosen = [name for name in ACTIONS if getattr(c, name)]
+    got = f"got {', '.join(chosen) or 'nothing to do'}"
+    need(len(chosen) == 1, f"{got}; expected one of --{' --'.join(ACTIONS)}")
 
 
 def split_override(text: str) -> tuple[str, str, str]:
