@@ -347,8 +347,10 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     (tmp_path / "word_problems.jsonl").write_text((ROOT / "evals/files/word_problems.jsonl").read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
-    assert verl.main(f"--from_trl trl_run.py --model {TINY_LM} --gpus_per_node 8 --print".split()) == 0
+    flags = f"--from_trl trl_run.py --data word_problems.jsonl --model {TINY_LM} --gpus_per_node 8 --print"
+    assert verl.main(flags.split()) == 0
     told = capsys.readouterr()
+    assert "more than once" not in told.err  # the flag wins over the script
     assert "got 6 rows; expected at least the 32 prompts of a step" in told.err
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out

@@ -334,8 +334,9 @@ def test_a_section_of_a_yaml_in_braces_moves_as_a_whole(tmp_path, capsys):
 
     text = "reward_model: {reward_manager: naive}\nactor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n"
     (tmp_path / "old.yaml").write_text(text + "    optim: {warmup_style: cosine,\n      lr: 1.0}\n    grad_clip: 0.5\n")
-    _, _, new = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
+    _, table, new = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
     settings = yaml.safe_load(new)
+    assert ("line 1", "reward.reward_manager.name=naive") in [(x["line"], x["setting"]) for x in table["changes"]]
     assert settings["data"] == {"seed": 1} and settings["actor_rollout_ref"]["rollout"] == {"name": "vllm"}
     assert settings["actor_rollout_ref"]["actor"]["optim"] == {
         "lr_scheduler_type": "cosine",
@@ -359,7 +360,7 @@ def test_a_yaml_of_verl_keeps_its_sections(tmp_path, capsys):
 IMPOSSIBLE = {
     "ppo_0.11.py": ["PPOTrainer", "scripts/ppo_train.py --lr 1.41e-05 --kl_coef 0.1"],
     "verl_0.3_variables.sh": ["use_kl_loss=$USE_KL"],
-    "verl_0.4_recipe.sh": ["recipe.dapo.main_dapo"],
+    "verl_0.4_recipe.sh": ["recipe.dapo.main_dapo", "which reads algorithm.filter_groups"],
     "trl_0.14_recipe.yaml": ["max_prompt_length"],
 }
 
@@ -508,7 +509,11 @@ WITHOUT_EQUAL = {
         UNSLOTH + GRPO + "args = GRPOConfig('o')\n" + TRAINED,
         ["unsloth replaces code of TRL", "BitsAndBytesConfig(load_in_4bit=True)", "peft_config=LoraConfig"],
     ),
-    "name": ("from trl import GRPOConfig, PairRMJudge\nGRPOConfig('o')\n", ["PairRMJudge"]),
+    "name": ("from trl import GRPOConfig, PairRMJudge\nGRPOConfig('o')\n", ["that asks the judge"]),
+    "a trainer without a successor": (
+        "from trl import NashMDConfig\nNashMDConfig('o')\n",
+        ["with trl==0.17: no"],
+    ),
     "replace": (
         GRPO + "import dataclasses\nargs = dataclasses.replace(GRPOConfig('o'), beta=1)\n" + TRAINED,
         ["one call GRPOConfig", "prompts are cut to 512"],
@@ -642,7 +647,10 @@ PARSED = (
     "print(args.logging_dir)\nGRPOTrainer('m', print, args=args, train_dataset=rows)\n"
 )
 DPO = "from trl import DPOConfig, DPOTrainer\nDPOTrainer(m, args=DPOConfig('o', rpo_alpha=None))\n"
-ALPHA = "f_divergence_type=FDivergenceType.ALPHA_DIVERGENCE"
+JS = DPO.replace("rpo", "f_divergence_type='js_divergence', rpo")
+MEMBER = "from trl import FDivergenceType\n" + DPO.replace(
+    "rpo", "f_divergence_type=FDivergenceType.{}_DIVERGENCE, f_alpha_divergence_coef=0.3, rpo"
+)
 PARSED_AT_ONCE = "HfArgumentParser(GRPOConfig).parse_args_into_dataclasses()"
 RLOO = (
     "from trl import RLOOConfig, RLOOTrainer\nargs = RLOOConfig('o', rloo_k=4, num_mini_batches=3, "
@@ -735,7 +743,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         0,
         "max_length=None",
         "max_seq",
-        "model_max",
+        "no text is longer than the tokenizer's model_max_length",
     ),
     # False in transformers 4.51; True in the SFTConfig of TRL 0.19
     ("0.17", SFT + "SFTConfig('o')\n", 0, "average_tokens_across_devices=False", "", ""),
@@ -780,14 +788,31 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.24", DPO.replace("rpo", "loss_type='aot_pair', rpo"), 0, "loss_type='aot_unpaired'", "", "its new name"),
     ("0.20", DPO.replace("rpo", "f_divergence_type='alpha_divergence', rpo"), 0, "coef=0.0", "", "exponent"),
     ("0.20", DPO.replace("rpo", "f_divergence_type=x, rpo"), 0, "=x", "coef", "if it is alpha_divergence: the coeff"),
+    # dpo_trainer.py:1049 of 0.23.1: member == its text is False; dpo_config.py:499 of 0.24.0 makes both a member;
+    # :748 of 0.28.0 makes both the text, which dpo_trainer.py:1118 compares with a member
+    ("0.23", MEMBER.format("ALPHA"), 0, 'import DPOConfig, DPOTrainer\n|="reverse_kl"', "FDiv", "never equalled"),
+    ("0.24", MEMBER.format("ALPHA"), 0, '="alpha_divergence"|coef=0.7', "FDiv", "the exponent -a; now a - 1"),
+    ("0.27", MEMBER.format("JS"), 0, '="js_divergence"|coef=0.3', "FDiv", "the text of a member"),
+    ("0.28", MEMBER.format("JS"), 0, '="reverse_kl"|coef=0.3', "FDiv", "never equals it"),
     (
-        "0.20",
-        "from trl import FDivergenceType\n" + DPO.replace("rpo", f"{ALPHA}, f_alpha_divergence_coef=0.3, rpo"),
-        3,
-        "f_alpha_divergence_coef=0.3",
-        "",
-        "leaving the import out",
+        "0.28",
+        DPO.replace("rpo", "f_divergence_type='js_divergence', rpo"),
+        0,
+        '="reverse_kl"',
+        "js_",
+        "never equals it",
     ),
+    ("0.20", MEMBER.format("JS") + "print(FDivergenceType)\n", 3, "import FDivergenceType", "", "text of its member"),
+    # dpo_trainer.py:810 of 1.16.0 refuses it
+    (
+        "0.27",
+        DPO.replace("rpo", "f_divergence_type='js_divergence', loss_type='apo_zero', rpo"),
+        3,
+        "",
+        "",
+        "apo do not",
+    ),
+    ("0.20", JS, 0, "='js_divergence'", "", "apart"),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
     ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128", "CutPrompts", "then the answers"),
     ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"', "Cut", "was not read"),
@@ -802,6 +827,14 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.11", SFT + "SFTConfig('o', max_seq_length=8)\n", 0, "across_devices=False", "", "over its own tokens"),
     # of each process; rloo_trainer.py:113 of 0.11.4: local_batch_size
     ("0.13", RLOO, 3, "", "", "--group_size 4 --batch_size 24"),
+    (
+        "0.13",
+        f"from trl import RLOOConfig, RLOOTrainer\nargs = {PARSED_AT_ONCE}\nRLOOTrainer(config=args[0], policy=m)\n",
+        3,
+        "",
+        "",
+        "defaults of RLOOConfig, whose settings cannot be seen",
+    ),
     # prompts that are not cut, but tokenized without BOS
     ("0.21", GRPO + "args = GRPOConfig('o', max_prompt_length=None)\n" + TRAINED, 0, "WithPlainPrompts(", "Cut", "BOS"),
     # what a trainer takes from its own config; what is known at run time only

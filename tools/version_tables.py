@@ -58,7 +58,7 @@ METHODS = (
     "ORPO",
     "CPO",
 )
-CONFIGS = (*(f"{name}Config" for name in METHODS), "ModelConfig", "ScriptArguments")
+CONFIGS = (*(f"{name}Config" for name in METHODS), "ModelConfig")
 TRAINERS = tuple(f"{name}Trainer" for name in METHODS)
 HELPERS = (
     "AutoModelForCausalLMWithValueHead",

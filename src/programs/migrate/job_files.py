@@ -234,7 +234,10 @@ class YamlJob(JobFile):
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 section = self.sections.pop(name)
-                self.cut(start, section.end_mark.index if section.flow_style else start, None, report)
+                end = section.end_mark.index if section.flow_style else start
+                for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
+                    report.edit(start, start, "", edit.change)  # its row stays, as the cut takes the edit itself
+                self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")

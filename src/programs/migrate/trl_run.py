@@ -61,9 +61,19 @@ class TrlRun:
         try:
             if name in self.unsure:
                 return UNKNOWN
-            return self.source.value(self.nodes[name]) if name in self.nodes else self.default(name)
+            member = self.member(name)
+            return (
+                member[1] if member else self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
+            )
         except (ValueError, TypeError):
             return UNKNOWN
+
+    def member(self, name: str) -> tuple[str, str] | None:
+        """(Its class, its text) of a member of an enumeration of TRL or transformers: IntervalStrategy.STEPS."""
+        node = self.source.resolved(self.nodes.get(name))
+        owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
+        is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
+        return (owner[1], node.attr.lower()) if is_member else None
 
     def default(self, name: str):
         default = default_at(self.config, name, self.version)

@@ -325,6 +325,7 @@ class TrlMigration:
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
         nearest += f"; no flag was found for {left}" * bool(left)
+        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
         why = f"{trainer} of {self.version} has no successor in TRL"
         why = reason("rloo") if trainer == "RLOOTrainer" else why
         self.report.refuse(self.place(call), trainer, why, nearest)
@@ -346,6 +347,21 @@ class TrlMigration:
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
         return module if name in known and name not in NAMES["gone_names"] else ""
 
+    def nearest(self, name: str) -> str:
+        """Advice for a name that TRL no longer has."""
+        kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
+        old = f"an environment with trl=={self.version}: no trainer of today does its run"
+        advice = {"": "its copy in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
+        return NAMES["gone_names"].get(name, advice)
+
+    def is_edited_away(self, name: str) -> bool:
+        """Whether edits replace all that the script does with a name."""
+        spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
+        edits = [edit for edit in self.report.edits if edit.text]
+        is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
+        is_read = any(not any(e.start <= start and end <= e.end for e in edits) for start, end in spans)
+        return bool(spans) and not is_written and not is_read
+
     def move_names(self) -> None:
         """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
@@ -354,22 +370,25 @@ class TrlMigration:
                 self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
         for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
             homes, since = {node.module: []}, ""
-            for alias in node.names:
+            gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
+            unused = [alias for alias in gone if self.is_edited_away(alias.asname or alias.name)]
+            for alias in [alias for alias in node.names if alias not in unused]:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
                 since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
                 if not home:
-                    nearest = nowhere.get(alias.name, "its copy in the script, or trl.experimental, which has some")
-                    self.report.refuse(self.place(node), alias.name, f"no longer in {node.module}", nearest)
+                    why = f"no longer in {node.module}"
+                    self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
-            if moved := lines[bool(homes[node.module]) :]:
-                row = Change("; ".join(moved), "", since, "its new place", "ImportError")
-                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+            if (moved := lines[bool(homes[node.module]) :]) or unused:
+                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} now"
+                row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
+                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
         modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
             name, home = node.attr, self.home("trl", node.attr)
             if home != "trl" and name in {*table, *nowhere}:
-                nearest = f"from {home} import {name}" if home else nowhere.get(name, "its copy in the script")
+                nearest = f"from {home} import {name}" if home else self.nearest(name)
                 self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:

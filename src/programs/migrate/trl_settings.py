@@ -32,13 +32,14 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
             name = name or re.match(r"\w+", entry["shown"])[0]
             nearest = entry.get("nearest") or entry["same_if"]
             report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
-        elif "set" not in entry:
+        elif "set" not in entry or "same_if" in entry:
             report.note_rule(entry)
 
 
 def applies(run: TrlRun, entry: dict) -> bool:
     """Whether a rule may apply: a setting of `when` is on, `given` is given, `unless` is neither given nor imported,
-    settings of `is` have a listed value or an unknown one, and some reward's source matches `text`.
+    settings of `is` have a listed value or an unknown one, one of them is or none is a `member` of an enumeration, and
+    some reward's source matches `text`.
     """
     unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
@@ -48,6 +49,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
     return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
 
@@ -141,6 +143,9 @@ def is_same(name: str, old, new) -> bool:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """Changes of given arguments that no longer exist."""
     plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
+    for name, (owner, text) in {name: run.member(name) or ("", "") for name in run.nodes}.items():
+        if owner in NAMES["gone_names"]:
+            plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone or (name in cut and name in run.fields):

@@ -49,7 +49,8 @@ class VerlMigration:
         report, job, edits, added, silent = self.report, self.job, [], {}, {}
         for name, start, _ in other_mains(job):
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
-            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
+            is_known = name.startswith(("verl.", "recipe.dapo."))
+            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if is_known else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
         if other_mains(job):
             return
