@@ -1,13 +1,16 @@
 """What the tests share: `from conftest import ROOT, TINY_LM, load_script, run_script`."""
 
+import contextlib
 import functools
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,6 +143,17 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
         code = warm_process().run({**request, "out": str(out), "err": str(err)})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def start_script(name: str | Path, *flags, **more) -> Future:
+    """`run_script` in a thread: a test looks on, and may end the process by `signal_script`."""
+    return ThreadPoolExecutor(1).submit(run_script, name, *flags, **more)
+
+
+def signal_script(number: int = signal.SIGKILL) -> None:
+    """Send a signal to the script that `start_script` began, if it has not ended."""
+    with contextlib.suppress(TypeError, ProcessLookupError):  # None: it has
+        os.kill(warm_process().child, number)
 
 
 @pytest.fixture(scope="session")

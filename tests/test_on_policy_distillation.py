@@ -23,8 +23,9 @@ from conftest import (
     load_script,
     read_lines,
     save_random_model,
-    script_command,
     script_env,
+    signal_script,
+    start_script,
     without_clock,
 )
 from safetensors.torch import load_file
@@ -765,14 +766,11 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
     plain, expected = flags("plain", *more, "--lr_schedule", "cosine")
     assert od.main(plain) == 0
     killed, out = flags("killed", *more, "--lr_schedule", "cosine", "--resume")
-    run = subprocess.Popen(
-        script_command("on_policy_distillation", *killed), env=script_env(), stderr=subprocess.DEVNULL
-    )
-    deadline = time.time() + 100
-    while time.time() < deadline and run.poll() is None and not (out / "checkpoints" / "step-000002").exists():
+    run, deadline = start_script("on_policy_distillation", *killed), time.time() + 100
+    while time.time() < deadline and not run.done() and not (out / "checkpoints" / "step-000002").exists():
         time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
+    signal_script(signal.SIGKILL)
+    assert run.result().returncode == -signal.SIGKILL, "it came to its end before the kill"
     assert od.main(killed) == 0
     assert without_clock(out) == without_clock(expected)
     a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
