@@ -123,7 +123,6 @@ def finished(small, tmp_path_factory):
     return folder, result
 
 
-@pytest.mark.long
 def test_metrics_of_every_step(finished):
     folder, _ = finished
     lines = read_lines(folder / "metrics.jsonl")
@@ -142,7 +141,6 @@ def test_metrics_of_every_step(finished):
     assert evaluated == [0, 2, 4, 5]
 
 
-@pytest.mark.long
 def test_samples_show_prompt_completion_and_scores(finished):
     entries = [json.loads(line) for line in (finished[0] / "samples.jsonl").read_text().splitlines()]
     assert {(e["step"], e["kind"]) for e in entries} == {
@@ -158,7 +156,6 @@ def test_samples_show_prompt_completion_and_scores(finished):
         assert (e["kind"] == "train") == ("advantages" in e or "advantage" in e)
 
 
-@pytest.mark.long
 def test_curves_are_a_picture(finished):
     from PIL import Image
 
@@ -167,7 +164,6 @@ def test_curves_are_a_picture(finished):
         assert picture.format == "PNG" and picture.width > 600
 
 
-@pytest.mark.long
 def test_summary_config_and_checkpoints(finished):
     folder, _ = finished
     summary = json.loads((folder / "summary.json").read_text())
@@ -893,6 +889,7 @@ def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_pat
     assert code == 0 and "note: --data is given more than once and the last one counts" in error
 
 
+@pytest.mark.long
 def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     folder, _ = uninterrupted
     before = snapshot(folder)
@@ -901,6 +898,7 @@ def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     assert snapshot(folder) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["model", "kl_coef"])
 def test_resume_with_changed_settings_is_refused(ours, uninterrupted, tmp_path, change):
     folder, flags = uninterrupted
