@@ -22,7 +22,7 @@ TALKING += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAt
 
 
 def start(out: Path, *flags: str, **more):
-    return start_script("ppo_train", *FLAGS, "--output_dir", out, *flags, timeout=300, **more)
+    return start_script("ppo_train", *FLAGS, "--output_dir", out, *flags, **more)
 
 
 def newest(out: Path) -> str:

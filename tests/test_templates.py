@@ -795,7 +795,7 @@ CALLS = []
 
 def reward(completions, **kwargs):
     CALLS.extend(completions)
-    if len(CALLS) > 20:  # 6 at the start, 8 a step: in the second one
+    if len(CALLS) - len(completions) <= 20 < len(CALLS):  # 6 at the start, 8 a step: in the second one
         os.kill(os.getpid(), signal.{number})
     return [0.0] * len(completions)
 
