@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,16 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
         code = warm_process().run({**request, "out": str(out), "err": str(err)})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def torchrun(script: Path, *flags, env: dict | None = None) -> subprocess.CompletedProcess:
+    """Run a script as two processes of one run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    command = [*launcher, *map(str, (script, *flags))]
+    return subprocess.run(command, env=script_env(env), timeout=600, capture_output=True, text=True)
 
 
 def start_script(name: str | Path, *flags, **more) -> Future:

@@ -21,6 +21,7 @@ import pytest
 from conftest import (
     EVAL_DATA,
     ROOT,
+    SCRIPTS,
     TINY_LM,
     load_script,
     read_lines,
@@ -30,6 +31,7 @@ from conftest import (
     script_env,
     signal_script,
     start_script,
+    torchrun,
     write_lines,
 )
 
@@ -813,13 +815,8 @@ def test_a_killed_run_goes_on(tmp_path):
         "--output_dir",
         tmp_path / "o",
     )
-    run = start_script("evaluation", *flags)
-    cache = tmp_path / "o" / "cache"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not run.done():
-        lines = sum(path.read_text().count("\n") for path in cache.glob("*.jsonl")) if cache.is_dir() else 0
-        if lines >= 12:
-            break
+    run, cache = start_script("evaluation", *flags), tmp_path / "o" / "cache"
+    while not run.done() and sum(path.read_text().count("\n") for path in cache.glob("*.jsonl")) < 12:
         time.sleep(0.01)
     signal_script(signal.SIGKILL)
     assert run.result().returncode == -signal.SIGKILL, "it came to its end before the kill"
@@ -930,9 +927,7 @@ def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path)
 @pytest.mark.long
 def test_torchrun_is_one_process(first_run, tmp_path):
     folder, flags, _ = first_run
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [*script_command("evaluation", *flags)[1:], "--device", "cpu", "--output_dir", str(tmp_path)]
-    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=120)
+    done = torchrun(SCRIPTS / "evaluation.py", *flags, "--device", "cpu", "--output_dir", tmp_path)
     assert done.returncode == 0, done.stderr
     assert results(tmp_path)["tasks"]["math"]["metrics"] == results(folder)["tasks"]["math"]["metrics"]
     alone, together = ([s["completion"] for s in read_lines(run / "samples.jsonl")] for run in (folder, tmp_path))

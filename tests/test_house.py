@@ -11,7 +11,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, WIDE_DATA, load_module, script_env
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, WIDE_DATA, load_module, read_lines, script_env
 from packaging.requirements import Requirement
 
 budget = load_module(ROOT / "tools" / "budget.py", "script_budget")
@@ -164,17 +164,12 @@ def test_script_declares_its_dependencies(path):
 # ------------------------------------------------------------------------------------------------ model and data
 
 
-def rows_of(path) -> list[dict]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in text_of(path).split("\n") if line]
-
-
 def test_embedded_data_is_large_enough_right_and_disjoint():
-    train, held_out = rows_of(TRAIN_DATA), rows_of(EVAL_DATA)
+    train, held_out = read_lines(TRAIN_DATA), read_lines(EVAL_DATA)
     assert len(train) >= 2000 and len(held_out) >= 200
     prompts = [{json.dumps(row["prompt"]) for row in rows} for rows in (train, held_out)]
     assert [len(p) for p in prompts] == [len(train), len(held_out)] and not prompts[0] & prompts[1]
-    wide, small = rows_of(WIDE_DATA), 0
+    wide, small = read_lines(WIDE_DATA), 0
     assert len({json.dumps(row["prompt"]) for row in wide} - prompts[1]) == len(wide) == len(train)
     for i, row in enumerate(train + held_out + wide):
         a, b = re.fullmatch(r"(\d\d)\+(\d\d)=", row["prompt"][-1]["content"]).groups()
@@ -192,7 +187,7 @@ def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
     shown = subprocess.run(command, cwd=ROOT, env=script_env(), capture_output=True, text=True, check=True).stdout
     plan = json.loads(shown)
     assert plan["settings"].get("algorithm", "ppo") == "ppo" and "missing_eos_penalty" not in plan["settings"]
-    assert plan["batch"]["held_out_prompts"] == len(rows_of(EVAL_DATA))
+    assert plan["batch"]["held_out_prompts"] == len(read_lines(EVAL_DATA))
     critic, whole = plan["settings"]["critic_warmup_steps"], plan["settings"]["steps"]
     assert 0 < critic < whole / 4 and plan["batch"]["optimizer_steps"] >= 8 * whole
 

@@ -8,7 +8,6 @@ import math
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from conftest import (
     read_lines,
     run_script,
     save_random_model,
-    script_env,
+    torchrun,
     without_clock,
 )
 from safetensors.torch import load_file
@@ -356,17 +355,6 @@ def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
 # ------------------------------------------------------------------------------------------------ processes
 
 
-def torchrun(*flags, env=None):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
-    return subprocess.run(
-        [*launcher, str(SCRIPTS / "ppo_train.py"), *map(str, flags)],
-        **{"env": script_env(env), "timeout": 120, "capture_output": True, "text": True},
-    )
-
-
 @pytest.mark.long
 def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     (tmp_path / "one.jsonl").write_text(EVAL_DATA.read_text().splitlines()[0])  # a share is empty in one process
@@ -375,7 +363,7 @@ def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     flags += [f"--reward={small / 'rewards.py'}:length", f"--reward={small / 'rewards.py'}:digits*0.5"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert ours(*flags, f"--output_dir={one}")[0] == 0
-    result = torchrun(*flags, f"--output_dir={two}")
+    result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={two}")
     assert result.returncode == 0, result.stderr
     expected, start = weights(one), load_file(TINY_LM / "model.safetensors")
     for name, got in weights(two).items():
@@ -397,7 +385,7 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
         "    return [1 / (1 - int(os.environ['RANK'])) for _ in completions]\n"
     )
     flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=2", f"--reward={tmp_path / 'fails.py'}:half"]
-    result = torchrun(*flags, f"--output_dir={tmp_path / 'run'}")
+    result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={tmp_path / 'run'}")
     assert result.returncode != 0
     assert "reward half, row 0" in result.stderr and "ZeroDivisionError" in result.stderr
 

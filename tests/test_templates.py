@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
 
 from parts.data.prompts import encode_prompt
@@ -229,8 +229,8 @@ def test_a_reward_that_sometimes_does_not_apply(name, folder):
     pays = ["--environment", "some.py:Game"] if name == "multi_turn" else ["--reward", "some.py:reward"]
     done = run(name, folder, *pays, "--eval_data", "test.jsonl")
     assert done.returncode == 0, done.stderr
-    assert all(math.isfinite(x) for row in lines(folder / "out" / "metrics.jsonl") for x in row.values())
-    scores = [row["score"] for row in lines(folder / "out" / "samples.jsonl")]
+    assert all(math.isfinite(x) for row in read_lines(folder / "out" / "metrics.jsonl") for x in row.values())
+    scores = [row["score"] for row in read_lines(folder / "out" / "samples.jsonl")]
     assert None in scores and any(scores)
 
 
@@ -534,7 +534,7 @@ def test_a_column_named_step_does_not_replace_the_steps_number(folder):
     (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
     grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
-    assert [sample["step"] for sample in lines(folder / "out" / "samples.jsonl")] == [1, 1]
+    assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -559,7 +559,7 @@ def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):
     mine, sizes = changed("distillation", "stop_rule", tmp_path), {"steps": 2, "batch_size": 2, "max_new_tokens": 4}
     paths = {"data": str(folder / "train.jsonl"), "out": str(folder / "out"), "teacher": str(TINY_LM)}
     mine.train(mine.Config(model=str(TINY_LM), **paths, **sizes))
-    assert [row["step"] for row in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
+    assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
 
 
 # ------------------------------------------------------------------------------------------------ the command lines
@@ -590,11 +590,6 @@ def run(name, folder, *flags, path=None, fresh=False) -> subprocess.CompletedPro
     return run_script(Path(line[1]), *line[2:], cwd=folder, fresh=fresh)
 
 
-def lines(path) -> list[dict]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
@@ -605,7 +600,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     finally:
         os.umask(umask)
     assert done.returncode == 0, done.stderr
-    metrics, out = lines(folder / "out" / "metrics.jsonl"), folder / "out"
+    metrics, out = read_lines(folder / "out" / "metrics.jsonl"), folder / "out"
     assert [m["step"] for m in metrics] == [0, 1, 2, 2]
     assert "eval/accuracy" in metrics[0] and "eval/accuracy" in metrics[-1]
     mean = "eval/score" if talks else "eval/accuracy"
@@ -620,7 +615,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
         "distillation": {"kl/teacher"},
         "multi_turn": {"reward/zero_std_frac", "rollout/turns_mean"},
     }[name]
-    samples, said = lines(out / "samples.jsonl"), "messages" if talks else "completion"
+    samples, said = read_lines(out / "samples.jsonl"), "messages" if talks else "completion"
     assert keys <= set(metrics[1]) and {"step", "prompt", "answer", said, "score"} <= set(samples[0])
     for sample in samples if talks else ():
         roles = [message["role"] for message in sample["messages"]]
@@ -659,9 +654,9 @@ def test_distillation_needs_no_reward(folder):
     found = distillation.Config(model=str(TINY_LM), teacher=str(TINY_LM), data=str(folder / "train.jsonl"))
     found = dataclasses.replace(found, out=str(folder / "plain"), steps=1, batch_size=4, max_new_tokens=4)
     distillation.train(found)
-    [metrics] = lines(folder / "plain" / "metrics.jsonl")
+    [metrics] = read_lines(folder / "plain" / "metrics.jsonl")
     assert metrics["step"] == 1 and "kl/teacher" in metrics and not any("reward/" in name for name in metrics)
-    assert not any("score" in sample for sample in lines(folder / "plain" / "samples.jsonl"))
+    assert not any("score" in sample for sample in read_lines(folder / "plain" / "samples.jsonl"))
     assert not (folder / "plain" / "result.json").exists()  # nothing was held out
 
 
@@ -705,7 +700,7 @@ def held_out_run(tmp_path_factory):
 
 def test_distillation_measures_the_reverse_kl_of_held_out_prompts(held_out_run):
     out, config = held_out_run
-    first, _, last = lines(out / "metrics.jsonl")
+    first, _, last = read_lines(out / "metrics.jsonl")
     assert set(first) == {"step", "eval/reverse_kl", "eval/rows"} == set(last) and first["eval/rows"] == 130
     result = json.loads((out / "result.json").read_text())
     assert result.pop("before") is None and result.pop("after") is None
@@ -720,7 +715,7 @@ def test_an_evaluation_leaves_the_draws_of_the_training_as_they_are(held_out_run
     out, config = held_out_run
     plain = dataclasses.replace(config, eval_data="", out=f"{out}_plain")
     distillation.train(plain)
-    (_, with_it, _), (without,) = (lines(Path(folder) / "metrics.jsonl") for folder in (out, plain.out))
+    (_, with_it, _), (without,) = (read_lines(Path(folder) / "metrics.jsonl") for folder in (out, plain.out))
     assert {k: x for k, x in with_it.items() if "time/" not in k}.items() <= without.items()
 
 
@@ -782,7 +777,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, fo
 def test_minutes_end_a_run_with_everything_saved(name, folder):
     done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
     assert done.returncode == 0, done.stderr
-    assert [row["step"] for row in lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
+    assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
@@ -813,7 +808,7 @@ def test_a_signal_ends_a_run_with_everything_saved(name, number, folder):
     pays = ["--environment", "stops.py:Game"] if name == "multi_turn" else ["--reward", "stops.py:reward"]
     done = run(name, folder, *pays, "--steps", "100000", "--eval_data", "test.jsonl")
     assert done.returncode == 0, done.stderr
-    rows = lines(folder / "out" / "metrics.jsonl")
+    rows = read_lines(folder / "out" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [0, 1, 2] and "eval/accuracy" in rows[-1]
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
@@ -858,7 +853,7 @@ def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, f
     (folder / "changed.py").write_text(source)
     done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 0, done.stderr
-    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
+    assert [m["step"] for m in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
