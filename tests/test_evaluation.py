@@ -802,7 +802,7 @@ def test_cache_misses_other_weights_and_settings(ev, tmp_path):
 
 @pytest.mark.long
 def test_a_killed_run_goes_on(tmp_path):
-    data = write_lines(tmp_path / "d.jsonl", [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)])
+    data = write_lines(tmp_path / "d.jsonl", [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(120)])
     flags = (
         "--task",
         "math",
@@ -824,7 +824,7 @@ def test_a_killed_run_goes_on(tmp_path):
     with file.open("a") as f:
         f.write('{"key": "cut')  # what a kill in the middle of a line leaves
     kept = file.read_text().count("\n")
-    assert 12 <= kept < 40
+    assert 12 <= kept < 120
     done = run_script("evaluation", *flags)
     assert done.returncode == 0, done.stderr
     assert results(tmp_path / "o")["tasks"]["math"]["from_cache"] == kept

@@ -8,8 +8,6 @@ from safetensors.torch import load_file
 from parts.learning.idle_settings import idle_settings
 from parts.learning.presets import PRESETS
 
-ONE_STEP = "a rollout has one optimizer step, whose ratio is 1"
-
 
 def notes(capsys, name: str, *flags: str) -> list[str]:
     """The lines of a dry run about settings without effect."""

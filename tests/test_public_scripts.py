@@ -18,7 +18,6 @@ PUBLIC = ROOT / "tests" / "files" / "migrate" / "public"
 KEYS = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitlines()[1:]
 
 # {script: (exit code, what the new one says, what is said to have no equal)}; "-x": the new script has no x.
-CUT = "WithCutPrompts("
 TRL = {
     "grpo_0.14_foreign_trainer.py": (3, 'BitsAndBytesConfig(load_in_4bit=True, loss_type="grpo" -vllm_device', "1024"),
     "grpo_0.15_module_rewards.py": (

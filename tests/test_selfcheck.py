@@ -214,7 +214,6 @@ GRADIENTS = "right = accumulate_gradients\ndef accumulate_gradients(config, mode
 GAE = "right = gae\ndef gae(rewards, values, response_mask, gamma, gae_lambda):\n    "
 VALUE = "right = value_loss\ndef value_loss(values, old_values, returns, value_clip):\n    "
 SAMPLER = "right = generate\ndef generate(config, models, prompts, greedy=False):\n    "
-REPLACE = "dataclasses.replace(config, "
 
 # what is wrong: (pages, the check that has to name it, whether no other check may fail, what stands at the page's end)
 PAGE_FAULTS = {
