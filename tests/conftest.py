@@ -1,13 +1,17 @@
 """What the tests share: `from conftest import ROOT, TINY_LM, load_script, run_script`."""
 
+import contextlib
 import functools
 import importlib.util
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,6 +144,27 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
         code = warm_process().run({**request, "out": str(out), "err": str(err)})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def torchrun(script: Path, *flags, env: dict | None = None) -> subprocess.CompletedProcess:
+    """Run a script as two processes of one run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    command = [*launcher, *map(str, (script, *flags))]
+    return subprocess.run(command, env=script_env(env), timeout=600, capture_output=True, text=True)
+
+
+def start_script(name: str | Path, *flags, **more) -> Future:
+    """`run_script` in a thread: a test looks on, and may end the process by `signal_script`."""
+    return ThreadPoolExecutor(1).submit(run_script, name, *flags, **more)
+
+
+def signal_script(number: int = signal.SIGKILL) -> None:
+    """Send a signal to the script that `start_script` began, if it has not ended."""
+    with contextlib.suppress(TypeError, ProcessLookupError):  # None: it has
+        os.kill(warm_process().child, number)
 
 
 @pytest.fixture(scope="session")

@@ -502,6 +502,7 @@ def test_kl_in_the_loss_stays_out_of_the_scores():
 
 
 PAIRS = list(itertools.product(OUR_LOSSES, OUR_AGGREGATIONS))
+EACH = [*zip(OUR_LOSSES, OUR_AGGREGATIONS * 2, strict=True)]  # every loss once, every aggregation twice
 
 
 @pytest.mark.parametrize(("name", "aggregation"), PAIRS)
@@ -754,6 +755,7 @@ def test_gmpo_equals_trls(monkeypatch, trl_trainers, kl):
         close(a, b)
 
 
+@pytest.mark.long
 def test_the_first_update_of_rloo_has_trls_gradient(monkeypatch, trl_trainers):
     """TRL's ratio is the sequence's, ours the token's: at ratio 1 the gradient is the same, the sum over tokens."""
     logprobs, _, advantages, mask = trl_case()
@@ -800,6 +802,7 @@ def summed(parts):
     return [sum(v[i] for v in parts.values() if v[i] is not None) for i in range(8)]
 
 
+@pytest.mark.long
 @given_parts
 @pytest.mark.parametrize(("advantage", "scale"), [("grpo", "group"), ("mean", "none")])
 def test_group_advantages_equal_trls(monkeypatch, trl_trainers, parts, advantage, scale):
@@ -810,6 +813,7 @@ def test_group_advantages_equal_trls(monkeypatch, trl_trainers, parts, advantage
     close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
 
 
+@pytest.mark.long
 @given_parts
 @pytest.mark.parametrize("kl_coef", [0.0, 0.3])
 def test_rloo_advantages_equal_trls(monkeypatch, trl_trainers, parts, kl_coef):
@@ -823,6 +827,7 @@ def test_rloo_advantages_equal_trls(monkeypatch, trl_trainers, parts, kl_coef):
     close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
 
 
+@pytest.mark.long
 @given_parts
 def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(monkeypatch, trl_trainers, parts):
     """TRL normalises over completions, we (and verl) over tokens: one scale and one shift apart."""
@@ -840,6 +845,7 @@ def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(monkeypatch, t
     close(y - y.mean(), slope * (x - x.mean()), 1e-5)
 
 
+@pytest.mark.long
 def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     finished = [True, False, True, True, False, True, True, False]
     kept = {"finished": finished, "mask_truncated_completions": True}
@@ -859,6 +865,7 @@ def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
         close(a, b, 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ours", "theirs", "low", "high"),
     [
@@ -1232,7 +1239,7 @@ def relative(a, b) -> float:
     return ((a - b).norm() / b.norm()).item()
 
 
-@pytest.mark.parametrize(("name", "aggregation"), PAIRS)
+@pytest.mark.parametrize(("name", "aggregation"), EACH)
 def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(models_of, name, aggregation):
     """Loss and gradient: by oracle, in micro-batches of any size, in any order of rows, with any padding."""
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=10**6)
@@ -1436,7 +1443,7 @@ def side_by_side(monkeypatch, count, work):
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("name", "aggregation"), [*PAIRS[::3], ("clip_cov", "token_mean"), ("kl_cov", "fixed_length")])
+@pytest.mark.parametrize(("name", "aggregation"), EACH)
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
     models = models_of(config)
@@ -1809,8 +1816,12 @@ ALWAYS = {
 STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize("kl_coef", [None, 0.0])
-@pytest.mark.parametrize("name", OUR_PRESETS)
+WITH_KL = [name for name in OUR_PRESETS if Config(algorithm=name).kl_coef]
+
+
+@pytest.mark.parametrize(
+    ("name", "kl_coef"), [*((name, None) for name in OUR_PRESETS), *((name, 0.0) for name in WITH_KL)]
+)
 def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
     """The networks that are loaded, the weights that change, and the metrics that are logged."""
     size = 1 if name in ("ppo", "remax", "reinforce_pp") else 4

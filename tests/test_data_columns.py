@@ -6,19 +6,13 @@ import pickle
 import zlib
 
 import pytest
-from conftest import load_script, run_script
+from conftest import load_script, read_lines, run_script, write_lines
 
 loader, sandbox, verl = load_script("data_loader"), load_script("sandbox"), load_script("verl_train")
 
 ADD = "def add(a, b):\n    return a + b\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
 ON_STDIN = {"input": "1 2\n", "output": "3\n"}
-
-
-def write_jsonl(path, rows):
-    """Rows as JSON lines; returns the path."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def command(*arguments):
@@ -82,7 +76,7 @@ def test_published_tests_pay_right_programs_only(name):
 
 
 def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
-    path = write_jsonl(tmp_path / "live.jsonl", [LIVE])
+    path = write_lines(tmp_path / "live.jsonl", [LIVE])
     (row,) = loader.load_rows(path).rows
     assert row["private_test_cases"] == PACKED and row["tests"] == [{"function": "add", "args": [1, 2], "expected": 3}]
     assert "1 rows have pickled private_test_cases" in command(path, "--validate").stderr
@@ -168,7 +162,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(name):
 
 def test_few_prompts_beside_many_unused_texts_fail_validation(tmp_path):
     rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
-    done = command(write_jsonl(tmp_path / "same.jsonl", rows), "--validate")
+    done = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
     assert done.returncode == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in done.stderr
     done = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
     assert done.returncode == 0, done.stderr  # the advice works
@@ -237,7 +231,7 @@ NOTES = {
 
 @pytest.mark.parametrize("note", NOTES)
 def test_what_is_not_read_is_noted(note, tmp_path, capsys):
-    loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
+    loader.load_rows(write_lines(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and note in lines[0]
 
@@ -255,7 +249,7 @@ SILENT = {
 @pytest.mark.parametrize("name", SILENT)
 def test_what_agrees_is_not_noted(name, tmp_path):
     fields, answer = SILENT[name]
-    path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "How many?", **fields}])
+    path = write_lines(tmp_path / "rows.jsonl", [{"question": "How many?", **fields}])
     done = command(path, "--out", tmp_path / "out.jsonl")
     assert "warning" not in done.stderr and "note" not in done.stderr
     assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
@@ -272,13 +266,13 @@ def test_a_row_without_answer_among_others_is_counted(rows, tmp_path, capsys):
 
 def test_a_letter_as_answer_is_noted_where_half_of_the_rows_are_so(tmp_path, capsys):
     rows = [{"question": "Which letter follows A?", "answer": "B"}, *({"question": f"{n}?", "answer": n} for n in "12")]
-    loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows))
+    loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows))
     assert capsys.readouterr().err == ""
 
 
 def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
-    done = command(write_jsonl(tmp_path / "rows.jsonl", rows), "--validate")
+    done = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
     assert "warning: 1 prompts have another answer in another row" in done.stderr
 
 
@@ -286,7 +280,7 @@ def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
 @pytest.mark.parametrize(("numbers", "letters"), [([0, 1], "AB"), ([2, 1], "BA")])
 def test_the_answer_beside_lettered_choices_is_a_letter_in_rows_of_any_kind(beside, numbers, letters, tmp_path):
     rows = [{"question": "Which?", "options": ["x", "y"], "answer": number, **beside} for number in numbers]
-    read = loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows
+    read = loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows
     assert [row["answer"] for row in read] == [*letters] and "A. x\nB. y" in read[0]["prompt"][0]["content"]
 
 
@@ -294,14 +288,14 @@ def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
     rows = [{"question": "2+2?", "choices": ["3", "4"], "answer": 4}, {"question": "1+0?", "choices": ["0", "1"]}]
     rows += [{"question": "1+1?", "choices": ["1", "2"], "answer": answer} for answer in (1, "2")]
     rows[1]["answer"] = 1
-    answers = [row["answer"] for row in loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows]
+    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
     assert answers == ["B", "B", "A", "B"]
 
 
 def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
     rows = [{"question": "30?", "choices": ["10", "20", "30", "40"], "answer": "30", "answer_idx": 2}]
     rows.append({"question": "20 km?", "choices": ["10 km", "20 km", "30 km"], "answer": "20", "answer_idx": 1})
-    answers = [row["answer"] for row in loader.load_rows(write_jsonl(tmp_path / "rows.jsonl", rows)).rows]
+    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
     assert answers == ["C", "B"]
 
 
@@ -335,7 +329,7 @@ def test_an_object_as_ground_truth_stays_what_it_is(truth):
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(tmp_path, suffix):
     rows = [{"prompt": "Q?", "reply": "4", "n": 1}, {"prompt": "R?", "reply": "5", "answer": "5"}]
-    path = write_jsonl(tmp_path / "d.jsonl", rows)
+    path = write_lines(tmp_path / "d.jsonl", rows)
     done = command(path, "--for", "verl", "--json", "--out", tmp_path / f"v.{suffix}")
     assert done.returncode == 0 and "1 of 2 rows have no ground truth" in done.stderr
     assert json.loads(done.stdout)["outputs"][0]["without_ground_truth"] == 1
@@ -372,7 +366,7 @@ VERL = {
 def read_back(path):
     """Rows of a file, read without the code under test."""
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return read_lines(path)
     import pyarrow.parquet
 
     return pyarrow.parquet.read_table(path).to_pylist()
@@ -382,7 +376,7 @@ def read_back(path):
 @pytest.mark.parametrize("name", VERL)
 def test_verls_rows_are_written_for_verl_as_they_were(tmp_path, name, suffix):
     path = tmp_path / f"v.{suffix}"
-    rows = loader.load_rows(write_jsonl(tmp_path / "in.jsonl", [VERL[name]])).rows
+    rows = loader.load_rows(write_lines(tmp_path / "in.jsonl", [VERL[name]])).rows
     loader.write_rows(rows, path, "verl")
     assert read_back(path) == [VERL[name]]
 
@@ -518,7 +512,7 @@ def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_p
     rows = [{"messages": [USER], "chosen_response": better, "rejected_response": worse}]
     rows += [{"input": "Q?", "preferred_output": [better], "non_preferred_output": [worse]}]
     for number, row in enumerate(rows):
-        path = write_jsonl(tmp_path / f"{number}.jsonl", [row])
+        path = write_lines(tmp_path / f"{number}.jsonl", [row])
         with pytest.raises(loader.UserError, match="a response to compare with") as error:
             loader.load_rows(path)
         fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())

@@ -107,7 +107,6 @@ def add_up(counts: dict) -> bool:
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 ABSENT = object()
 SOLUTION = "1000+3=<<1000+3=1003>>1,003\n#### 1,003"
-TWICE = 'def twice(x):\n    """Return 2x."""\n'
 APPS_CASES = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}
 
 # file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
@@ -349,7 +348,6 @@ def test_a_file_without_rows_is_an_error(loader, name):
 # ------------------------------------------------------------------------------------------------ tests that never pay
 
 PROGRAM = "def twice(x):\n    return 2 * x\n"
-METHODS = "class Solution:\n    def twice(self, x):\n        return 2 * x\n"
 TABLE = "def twice(x):\n    return {2: 4}[x]\n"
 SCRIPT = "print(2 * int(input()))\n"
 CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"

@@ -18,7 +18,7 @@ import re
 
 import pytest
 import yaml
-from conftest import ROOT, load_module, load_script, run_script
+from conftest import ROOT, load_module, load_script, read_lines, run_script, write_lines
 
 DATA = ROOT / "tests" / "data" / "diagnose"
 diagnose = load_script("diagnose")
@@ -53,19 +53,13 @@ def names(source, **options) -> list[str]:
 
 def rows_of(name: str) -> list[dict]:
     """The rows of a metrics.jsonl of the material."""
-    return [json.loads(line) for line in (DATA / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def write_rows(path, rows):
-    """A log with these rows; returns its path."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return read_lines(DATA / name / "metrics.jsonl")
 
 
 def write_run(folder, rows: list[dict], config: dict | None = None):
     """A run's folder with these rows; returns it."""
     folder.mkdir(exist_ok=True)
-    write_rows(folder / "metrics.jsonl", rows)
+    write_lines(folder / "metrics.jsonl", rows)
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
@@ -106,7 +100,7 @@ def write_sampled(folder, pay, source="", form="<answer>{}</answer>", gold=str, 
         rows.append({"step": step, "reward/mean": mean, "reward/std": spread / 2, "reward/zero_std_frac": alike})
         rows[-1] |= {"policy/entropy": 0.5, "rollout/length_mean": 20.0, "optim/lr": 1e-6, "optim/grad_norm": 0.1}
     run = write_run(folder, rows, {"num_generations": 4, "temperature": 1.0, "reward": ["reward.py:correct"]})
-    write_rows(run / "samples.jsonl", samples)
+    write_lines(run / "samples.jsonl", samples)
     (run / "reward.py").write_text(source)
     return run
 
@@ -326,7 +320,7 @@ def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_wher
         rate = 0.3 + 0.004 * n if n < 60 else max(0.0, 0.54 - 0.05 * (n - 60))
         score = sum(numbers.random() < rate for _ in range(32)) / 32
         rows.append({"step": n, "reward": score, "kl": 0.002 * n if n < 55 else 0.11 * 1.25 ** (n - 55)})
-    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    said = judged(write_lines(tmp_path / "log.jsonl", rows))
     assert [(c["cause"], c["certainty"]) for c in said["causes"]] == [("updates_too_large", "certain")]
     assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
 
@@ -341,14 +335,14 @@ def test_a_sampler_that_differs_breaks_no_run_that_learns(mean, rises, found, tm
     for n in range(1, 101):
         row = {"step": n, "reward": 0.4 + 0.01 * (n % 5) + 0.003 * n * rises, "reward_std": 0.4}
         rows.append(row | {f"{gap}/mean": mean, f"{gap}/max": 3.0 + 0.1 * (n % 3)})
-    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    said = judged(write_lines(tmp_path / "log.jsonl", rows))
     assert [cause["certainty"] for cause in said["causes"]] == found
     assert said["verdict"] == ("learned" if rises else "broken")
 
 
 def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
     rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
-    [cause] = judged(write_rows(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
+    [cause] = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
     # 0.89^8 = 39 %: prompts differ in their pass rates
     assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
 
@@ -363,7 +357,7 @@ def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_pa
     rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
     rows = [row | {"frac_reward_zero_std": min(1.0, row["step"] / 40), "reward_std": 0.2} for row in rows]
     rows = [row | {"completion_length": 100.0 + 4 * row["step"]} for row in rows]
-    assert diagnose.main([str(write_rows(tmp_path / "log.jsonl", rows))]) == 0
+    assert diagnose.main([str(write_lines(tmp_path / "log.jsonl", rows))]) == 0
     said = capsys.readouterr().out
     assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
 
@@ -389,7 +383,7 @@ def test_scores_of_minus_one_and_one(rate, found, tmp_path):  # DAPO's
         return {"critic/score/mean": mean, "critic/score/min": -1.0, "critic/score/max": top}
 
     rows = [{"step": n, "data": row(n)} for n in range(1, 13)]
-    causes = judged(write_rows(tmp_path / "log.jsonl", rows), group_size=4)["causes"]
+    causes = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=4)["causes"]
     assert [cause["cause"] for cause in causes][:1] == [found] * bool(found)
     assert all(cause["certainty"] == "likely" for cause in causes)
 
@@ -424,8 +418,8 @@ def test_length_is_bought_where_samples_show_no_more_right_answers(tmp_path):
         return row | {"score": len(text) / 200 + 0.25 * (n % 2 == 0)}
 
     rows = [{"step": n, "reward": 0.3 + 0.01 * n, "completion_length": 10.0 * n} for n in range(1, 41)]
-    run = write_rows(tmp_path / "log.jsonl", rows)
-    samples = write_rows(tmp_path / "s.jsonl", [sample(n, 1000 + 7 * n + i) for n in range(1, 41) for i in range(4)])
+    run = write_lines(tmp_path / "log.jsonl", rows)
+    samples = write_lines(tmp_path / "s.jsonl", [sample(n, 1000 + 7 * n + i) for n in range(1, 41) for i in range(4)])
     said = judged(run, samples=str(samples))
     assert [cause["cause"] for cause in said["causes"]] == ["part_bought"] and said["verdict"] != "learned"
 
@@ -433,7 +427,7 @@ def test_length_is_bought_where_samples_show_no_more_right_answers(tmp_path):
 def test_a_verl_log_tells_the_weight_of_its_kl(tmp_path):
     figures = {"critic/score/mean": 0.5, "actor/kl_loss": 4e-4, "actor/kl_coef": 5.0}
     rows = [{"step": n, "data": figures | {"actor/entropy": 0.4 + 0.01 * (n % 3)}} for n in range(1, 31)]
-    assert names(write_rows(tmp_path / "log.jsonl", rows)) == ["kl_holds_policy"]
+    assert names(write_lines(tmp_path / "log.jsonl", rows)) == ["kl_holds_policy"]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +438,7 @@ def test_a_verl_log_tells_the_weight_of_its_kl(tmp_path):
 def test_a_kl_is_weighed_against_the_spread_of_groups_that_differ(spread, found, tmp_path):
     rows = [{"step": n, "reward": 0.3 + 0.01 * (n % 3), "reward_std": spread(n), "kl": 0.001} for n in range(1, 41)]
     (tmp_path / "settings.json").write_text('{"beta": 0.2}', encoding="utf-8")
-    assert names(write_rows(tmp_path / "log.jsonl", rows), settings=str(tmp_path / "settings.json")) == found
+    assert names(write_lines(tmp_path / "log.jsonl", rows), settings=str(tmp_path / "settings.json")) == found
 
 
 def test_a_reward_that_gives_none_for_every_completion(tmp_path):
@@ -580,7 +574,7 @@ def test_settings_beside_a_log_and_elsewhere(name, tmp_path):
     log = [{"step": n, "reward": 0.5 + 0.01 * (n % 3), "completion_length": 9.0} for n in range(1, 13)]
     folder, other = tmp_path / "run", tmp_path / "other"
     folder.mkdir(), other.mkdir()
-    write_rows(folder / "logging.jsonl", log)
+    write_lines(folder / "logging.jsonl", log)
     (other / name).write_text(FILES[name])
     alone = diagnose.load_run(str(folder))
     assert "temperature" not in alone.settings and names(folder) == []
@@ -597,7 +591,7 @@ def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
         for n in range(1, 31)
     ]
     (tmp_path / "job").mkdir()
-    write_rows(tmp_path / "metrics.jsonl", log)
+    write_lines(tmp_path / "metrics.jsonl", log)
     assert names(tmp_path) == []
     overrides = ["actor_rollout_ref.rollout.n=8", "actor_rollout_ref.actor.optim.lr=1e-06", "data.train_batch_size=64"]
     settings = {"settings": {"group_size": 8, "lr": 0.0}, "overrides": [*overrides, "algorithm.adv_estimator=grpo"]}
@@ -620,7 +614,7 @@ def test_files_that_do_not_set_a_training_are_not_its_settings(tmp_path):
     rows = [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)]
     folder = tmp_path / "run"
     folder.mkdir()
-    log = write_rows(folder / "logging.jsonl", rows)
+    log = write_lines(folder / "logging.jsonl", rows)
     alone = judged(log)
     for name, text in OTHERS.items():
         (folder / name).write_text(text)
@@ -646,8 +640,8 @@ def test_without_names_the_only_reward_in_the_folder_of_a_run_is_its_own(takes, 
 
 
 def test_the_command_of_a_script_overrides_its_defaults(tmp_path):
-    write_rows(tmp_path / "train.jsonl", [{"question": "1+1=", "answer": "2"}])  # data, so not the log
-    write_rows(tmp_path / "log.jsonl", [{"step": n, "reward": 0.5, "kl": 0.1} for n in range(1, 13)])
+    write_lines(tmp_path / "train.jsonl", [{"question": "1+1=", "answer": "2"}])  # data, so not the log
+    write_lines(tmp_path / "log.jsonl", [{"step": n, "reward": 0.5, "kl": 0.1} for n in range(1, 13)])
     (tmp_path / "train.py").write_text(FILES["defaults.py"])
     (tmp_path / "run.sh").write_text("python train.py --temperature 0.9\n")
     assert diagnose.load_run(str(tmp_path)).settings["temperature"] == 0.9
@@ -677,14 +671,14 @@ def test_odd_values_of_settings_are_not_known(odd, tmp_path):
 def test_the_folder_of_an_ms_swift_run(tmp_path):
     rows = [{"reward": n / 60, "reward_std": 0.4, "rewards/Format/mean": n / 60} for n in range(1, 41)]
     rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]
-    write_rows(tmp_path / "logging.jsonl", rows), write_rows(tmp_path / "val_dataset.jsonl", [{"messages": []}])
+    write_lines(tmp_path / "logging.jsonl", rows), write_lines(tmp_path / "val_dataset.jsonl", [{"messages": []}])
     golds = [str(10 + n % 7) for n in range(160)]
     texts = [
         f"<think>I say {gold if n % 3 else 9}</think>" if n < 80 + n % 80 else gold for n, gold in enumerate(golds)
     ]
     table = {"step": [str(1 + n // 4) for n in range(160)], "prompt": [f"p{n}" for n in range(160)]}
     table |= {"completion": texts, "Format": [float("<" in text) for text in texts], "solution": golds}
-    write_rows(
+    write_lines(
         tmp_path / "completions.jsonl",
         [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
     )
@@ -695,7 +689,7 @@ def test_the_folder_of_an_ms_swift_run(tmp_path):
 
 @pytest.mark.parametrize("kind", ["completions.jsonl", "rollouts.csv"])
 def test_the_only_file_of_samples_beside_a_log_is_read(kind, tmp_path):
-    write_rows(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    write_lines(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
     rows = [
         {"step": 1, "prompt": f"{n}+1=", "completion": f"so {n + 1}", "score": 0.0, "gold": n + 1} for n in range(9)
     ]
@@ -720,9 +714,9 @@ def test_the_only_file_of_samples_beside_a_log_is_read(kind, tmp_path):
     ],
 )
 def test_a_table_beside_a_run_is_its_own_by_its_name(name, step, found, tmp_path):
-    write_rows(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    write_lines(tmp_path / "train.log", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
     row = {"prompt": "1+1=", "completion": "2", "score": 0.0} | ({"step": step} if step else {})
-    write_rows(tmp_path / name, [row] * 9)
+    write_lines(tmp_path / name, [row] * 9)
     run = diagnose.load_run(str(tmp_path))
     assert bool(run.texts) == found == ("--samples FILE" not in str(run.remarks))
 
@@ -766,7 +760,7 @@ COPIES = {  # logs of groups that are all alike at a middling pass rate: figures
 def test_groups_all_alike_are_copies_or_prompts_always_or_never_solved(kind, tmp_path):
     score = "critic/score/mean" if kind == "verl" else "reward"
     rows = [{"step": n, score: 0.5 + 0.01 * (n % 7), **COPIES[kind]} for n in range(1, 41)]
-    causes = judged(write_rows(tmp_path / "log.jsonl", rows))["causes"]
+    causes = judged(write_lines(tmp_path / "log.jsonl", rows))["causes"]
     assert [cause["cause"] for cause in causes] == ["near_greedy_sampling", "no_group_variance"]
     assert {cause["certainty"] for cause in causes} == {"likely"} and causes[0]["decide_with"]
 
@@ -789,7 +783,7 @@ def test_a_model_that_does_not_end_is_no_short_limit(form, found, tmp_path):
     run = write_sampled(tmp_path / "run", lambda *_: 0.0, source("\\boxed"), form)
     for name, more in (("metrics.jsonl", {"rollout/truncated_frac": 1.0}), ("samples.jsonl", {"finished": False})):
         rows = [json.loads(line) | more for line in (run / name).read_text(encoding="utf-8").splitlines()]
-        write_rows(run / name, rows)
+        write_lines(run / name, rows)
     assert names(run)[:1] == found
 
 
@@ -807,7 +801,7 @@ def test_two_logged_prompts_may_lack_the_words_of_the_held_out_ones(tmp_path):
         {"step": step, "kind": kind, "prompt": prompt, "completion": str(i), "score": i % 2 * (kind == "train")}
         for i, (step, kind, prompt) in enumerate(texts)
     ]
-    write_rows(run / "samples.jsonl", samples)
+    write_lines(run / "samples.jsonl", samples)
     assert "other_eval_task" not in names(run)
 
 
@@ -820,7 +814,7 @@ def test_an_answer_tried_many_times_is_bought(tmp_path):
         | {"completion": wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)}
         for n, step in texts
     ]
-    write_rows(tmp_path / "samples.jsonl", rows)
+    write_lines(tmp_path / "samples.jsonl", rows)
     said = judged(tmp_path)
     assert said["verdict"] == "broken" and said["causes"][0]["cause"] == "part_bought"
 
@@ -835,26 +829,26 @@ def test_a_part_with_the_name_of_a_penalty_dies_if_it_was_paid(name, weight, fou
         right, part = 0.2 + 0.003 * n + 0.02 * (n % 5), 0.15 * math.exp(-n / 30)
         figures = {"rewards/correct/mean": right, f"rewards/{name}/mean": part, "reward": right + weight * part}
         rows.append({"step": n, "reward_std": 0.4} | figures)
-    assert names(write_rows(tmp_path / "log.jsonl", rows)) == found
+    assert names(write_lines(tmp_path / "log.jsonl", rows)) == found
 
 
 @pytest.mark.parametrize(("first", "last", "verdict"), [(1001, 1020, "too short"), (1001, 1060, "no verdict")])
 def test_a_run_that_goes_on_from_another_is_as_long_as_its_own_steps(first, last, verdict, tmp_path):
     rows = [{"step": n, "reward": 0.5 + 0.1 * math.sin(n) + (n - first) / 600} for n in range(first, last + 1)]
-    assert judged(write_rows(tmp_path / "log.jsonl", rows))["verdict"] == verdict
+    assert judged(write_lines(tmp_path / "log.jsonl", rows))["verdict"] == verdict
 
 
 def test_fifty_steps_without_a_verdict_state_the_reason(tmp_path):
     rows = [{"step": n, "reward": 0.5 + 0.1 * math.sin(n) + n / 600, "kl": 0.01 * n} for n in range(1, 61)]
-    said = judged(write_rows(tmp_path / "log.jsonl", rows))
+    said = judged(write_lines(tmp_path / "log.jsonl", rows))
     assert said["verdict"] == "no verdict" and "chance explains that" in said["remarks"][-1]
 
 
 def test_samples_of_any_table_and_gold_from_the_data(tmp_path):
-    log = write_rows(tmp_path / "log.jsonl", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    log = write_lines(tmp_path / "log.jsonl", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
     with (tmp_path / "table.csv").open("w", encoding="utf-8") as file:
         file.write("question,response,reward\n" + "".join(f"{n}+1=,#### {n + 1},0\n" for n in range(10, 30)))
-    write_rows(tmp_path / "data.jsonl", [{"question": f"{n}+1=", "answer": str(n + 1)} for n in range(10, 30)])
+    write_lines(tmp_path / "data.jsonl", [{"question": f"{n}+1=", "answer": str(n + 1)} for n in range(10, 30)])
     (tmp_path / "reward.py").write_text(source("\\boxed"))
     given = {"samples": "table.csv", "data": "data.jsonl", "reward": "reward.py:correct"}
     given = {flag: str(tmp_path / name) for flag, name in given.items()}
@@ -915,7 +909,7 @@ def long_rows(steps: int):
 def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(diagnose, "MOST_STEPS", 200)
     steps = 4 * diagnose.MOST_STEPS
-    write_rows(tmp_path / "log.jsonl", long_rows(steps))
+    write_lines(tmp_path / "log.jsonl", long_rows(steps))
     history = ",\n".join(json.dumps(row, indent=4) for row in long_rows(steps))
     (tmp_path / "trainer_state.json").write_text(
         f'{{"epoch": 1.0,\n"log_history": [{history}],\n"max_steps": {steps}}}'
@@ -946,7 +940,7 @@ def test_verl_formats_agree(tmp_path):
     pairs = " - ".join(f"{key}:np.float64({value!r})" for key, value in VERL_ROW.items())
     lines = [f"\x1b[36m(T pid=1)\x1b[0m step:{n} - {pairs}\n" for n in (1, 2)]
     (tmp_path / "console.log").write_text("noise, {'a': 1}\n" + "".join(lines))
-    write_rows(tmp_path / "file.jsonl", [{"step": n, "data": VERL_ROW} for n in (1, 2)])
+    write_lines(tmp_path / "file.jsonl", [{"step": n, "data": VERL_ROW} for n in (1, 2)])
     runs = [diagnose.load_run(str(tmp_path / name)) for name in ("console.log", "file.jsonl")]
     assert runs[0].series == runs[1].series
     assert runs[0].series["held_out"] == {1: 0.5, 2: 0.5}  # mean over the data sources
@@ -982,7 +976,7 @@ def test_verl_clip_ratio_below_the_limit_is_padding(longest, found, tmp_path):
     # verl's V1 trainer pads to the longest completion of the batch, and counts completions of that length
     usual = {"response_length/clip_ratio": 0.6, "critic/score/mean": 0.5}
     rows = [{"step": n + 1, "data": usual | {"response_length/max": longest(n)}} for n in range(6)]
-    assert names(write_rows(tmp_path / "log.jsonl", rows)) == found
+    assert names(write_lines(tmp_path / "log.jsonl", rows)) == found
 
 
 def test_trl_names_are_those_of_the_installed_trainer():
@@ -1096,7 +1090,7 @@ def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
 
 def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_rows(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
+    write_lines(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
     run = str(write_run(tmp_path / "run", rows_of("ppo_healthy")))
     missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x",)
     for words in (*missing, "--samples odd.jsonl", *removed):
@@ -1109,13 +1103,14 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
 @pytest.mark.parametrize(("parts", "score"), [({"correct": 0.5}, 0.5), ({"correct": 0.5, "form": 1.0}, None)])
 def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
     row = {"step": "3", "prompt": "p", "completion": "c", "advantage": 0.1, "answer": "7"} | parts
-    text = diagnose.sample_texts(diagnose.rows_of_samples(write_rows(tmp_path / "t.jsonl", [row])), {})[0]
+    write_lines(tmp_path / "t.jsonl", [row])
+    text = diagnose.sample_texts(diagnose.rows_of_samples(tmp_path / "t.jsonl"), {})[0]
     assert (text.step, text.score, text.parts, text.gold) == (3, score, parts, "7")
 
 
 def test_samples_without_scores_are_said_to_lack_them(tmp_path):
     run = write_run(tmp_path / "run", rows_of("ppo_healthy"))
-    write_rows(run / "samples.jsonl", [{"step": 1, "prompt": f"{i}+1=", "completion": str(i)} for i in range(9)])
+    write_lines(run / "samples.jsonl", [{"step": 1, "prompt": f"{i}+1=", "completion": str(i)} for i in range(9)])
     assert any(text.startswith("scores of the samples") for text in judged(run)["lacked"])
 
 
@@ -1189,7 +1184,7 @@ NAMED = {  # who logs it: its names of score, length and held-out figure or part
 def test_a_run_that_falls_to_nothing_is_found_under_every_name(name, tmp_path):
     score, length, other = NAMED[name]
     rows = [{"step": n + 1, length: 380 - 16.5 * n} | dict.fromkeys((score, other), 0.16 - n / 125) for n in range(21)]
-    run = judged(write_rows(tmp_path / "log.jsonl", rows))
+    run = judged(write_lines(tmp_path / "log.jsonl", rows))
     assert run["verdict"] == "broken" and any("fell from" in text for c in run["causes"] for text in c["explains"])
     assert "kl" not in diagnose.load_run(str(tmp_path / "log.jsonl")).series
 
@@ -1265,7 +1260,7 @@ def test_held_out_figures_beside_trls_names(name, tmp_path):
     rows = [
         {"step": n, "reward": 0.4 + 0.01 * min(n, 50)} | ({name: 0.38} if n % 30 == 1 else {}) for n in range(1, 92)
     ]
-    run = diagnose.load_run(str(write_rows(tmp_path / "log.jsonl", rows)))
+    run = diagnose.load_run(str(write_lines(tmp_path / "log.jsonl", rows)))
     assert run.series["held_out"] == dict.fromkeys((1, 31, 61, 91), 0.38) and len(run.series["score"]) == 91
     assert names(tmp_path) == ["memorised_prompts"]
 
@@ -1325,6 +1320,6 @@ def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):
         {"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5, "turn_rewards": [0.5, second[n]]}
         for n in range(30)
     ]
-    write_rows(run / "samples.jsonl", talks)
+    write_lines(run / "samples.jsonl", talks)
     (told,) = [cause for cause in judged(run)["causes"] if cause["cause"] == "part_dies"]
     assert "turn 2 paid 0.933 in the first half and 0 in the second" in told["evidence"][0]["text"]

@@ -19,10 +19,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, TINY_LM, load_module, load_script, run_script, script_env
+from conftest import ROOT, TINY_LM, load_module, load_script, run_script
 
 from parts.reading.dialects import EARLIER
 
@@ -53,9 +54,6 @@ def commands(path) -> list[str]:
     lines = lines.replace("\\\n", " ").splitlines()
     lines += re.findall(r"`((?:python|make|torchrun) [^`…]+)`", BLOCK.sub("", path.read_text(encoding="utf-8")))
     return [line.split(" #")[0].strip() for line in lines if line.split("#")[0].strip()]
-
-
-COMMANDS = [(path, command) for path in MARKDOWN for command in commands(path)]
 
 
 # ------------------------------------------------------------------------------------------------ every document
@@ -93,10 +91,6 @@ def test_reference_says_when_to_read_it_and_has_a_contents_list_when_long(path):
     assert re.search(r"\bread (this|when)\b", "\n".join(lines[:8]), re.IGNORECASE)
     sections = [line for line in lines if line.startswith("## ")]
     assert len(lines) <= 100 or "\n".join(lines[:40]).count("](#") >= min(3, len(sections))
-
-
-def test_references_are_one_level_deep():
-    assert all(path.parent == ROOT / "references" for path in (ROOT / "references").rglob("*.md"))
 
 
 def test_spelling():
@@ -175,10 +169,6 @@ def script_problems(script: str, flags: list[str]) -> list[str]:
     module = load_script(trainer)
     module.parse_config(flags)
     return []
-
-
-def test_documents_have_commands():
-    assert len(COMMANDS) > 60
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
@@ -400,15 +390,8 @@ def test_readme_commands_for_your_own_data_run(readme_files):
     names = ["ppo_train", "selfcheck", "ppo_train", "ppo_train"]
     assert [c.split()[1] for c in own] == [f"scripts/{name}.py" for name in names]
     for command in own:
-        words = [str(ROOT / word) if word.startswith("scripts/") else word for word in shlex.split(command)]
-        done = subprocess.run(
-            [sys.executable, *words[1:]],
-            cwd=readme_files,
-            env=script_env(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        _, script, *flags = (str(ROOT / word) if word.startswith("scripts/") else word for word in shlex.split(command))
+        done = run_script(Path(script), *flags, cwd=readme_files)
         assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (readme_files / "runs/mine/metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 5 and {"reward/says", "reward/brief", "eval/accuracy"} <= set(rows[-1])

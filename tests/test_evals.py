@@ -4,12 +4,10 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import jsonschema
 import pytest
-from conftest import ROOT, TINY_LM, load_module, load_script, script_env
+from conftest import ROOT, TINY_LM, load_module, load_script, run_script
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 EVALS = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))
@@ -84,17 +82,6 @@ def test_prompts_do_not_name_the_skill():
         assert not re.search(r"rl-training-code|SKILL\.md|scripts/", text), text
 
 
-def test_trigger_queries_are_half_near_misses():
-    assert all(set(row) == {"query", "should_trigger"} and isinstance(row["should_trigger"], bool) for row in QUERIES)
-    assert len(QUERIES) >= 20 and 2 * sum(row["should_trigger"] for row in QUERIES) == len(QUERIES)
-    assert len({row["query"] for row in QUERIES}) == len(QUERIES)
-
-
-def test_readme_states_the_counts():
-    text = (ROOT / "evals" / "README.md").read_text(encoding="utf-8")
-    assert f"{len(CASES)} tasks" in text and f"{len(QUERIES)} queries" in text
-
-
 def test_readme_has_the_tables_of_the_records():
     text, records = (ROOT / "evals" / "README.md").read_text(encoding="utf-8"), ROOT / "evals" / "records.jsonl"
     for since, before in (
@@ -128,8 +115,7 @@ def test_a_table_has_medians_and_leaves_out_minutes_of_waiting(tmp_path, capsys)
 
 def script(folder, name: str, *flags) -> None:
     """Run scripts/NAME.py in a folder of outputs."""
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *flags]
-    done = subprocess.run(command, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=300)
+    done = run_script(name, *flags, cwd=folder)
     assert done.returncode == 0, done.stderr
 
 
@@ -384,10 +370,6 @@ MADE = {
 SEEN = [name for name, case in CASES.items() if case["set"] == "seen"]  # the others: test_fresh_evals.py
 
 
-def test_there_is_a_reference_answer_for_every_seen_case():
-    assert {*ANSWERS, *MADE} == {*SEEN} and not {*ANSWERS} & {*MADE}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEEN)
 def test_reference_answers_pass(name, tmp_path):
@@ -538,13 +520,6 @@ def test_a_command_that_hangs_is_ended(tmp_path):
     assert not passed and "EOF" in evidence
     passed, evidence = grade.judge('`python -c "import time; time.sleep(60)"` exits 0', tmp_path, 1)
     assert not passed and "timed out" in evidence
-
-
-def test_the_adapter_changes_the_model():
-    from safetensors.torch import load_file
-
-    adapter = load_file(ROOT / "evals/files/adapter/adapter_model.safetensors")
-    assert all(tensor.abs().max() > 0.05 for tensor in adapter.values()) and TINY_LM.exists()
 
 
 def test_a_broken_record_is_told(tmp_path, monkeypatch, capsys):

@@ -39,14 +39,6 @@ def write(folder: Path, **files) -> None:
 # ------------------------------------------------------------------------------------------------ the set
 
 
-def test_there_are_eight_fresh_tasks_and_each_has_an_answer():
-    answers = [*CHEAP, *TRAINED]
-    assert 8 <= len(FRESH) == len({case for case, *_ in answers})
-    for name in FRESH:
-        outcomes = [bool(failing) for case, *_, failing in answers if case == name]
-        assert outcomes.count(False) == 1 and outcomes.count(True) >= 2, name
-
-
 def words_of(text: str) -> set[str]:
     """Words of at least five letters, and numbers of at least five characters."""
     return {word.lower() for word in re.findall(r"[^\W\d_]{5,}|\d[\d.]{3,}\d", text)}

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_module, save_random_model, script_env
+from conftest import ROOT, TINY_LM, load_module, run_script, save_random_model
 
 TEMPLATE = ROOT / "templates" / "basic_grpo_training.py"
 SOURCE = TEMPLATE.read_text(encoding="utf-8")
@@ -19,9 +19,7 @@ GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
 def unchanged(tmp_path_factory):
     """The template, run unchanged in an empty folder."""
     folder = tmp_path_factory.mktemp("template")
-    done = subprocess.run(
-        [sys.executable, str(TEMPLATE)], cwd=folder, env=script_env(), capture_output=True, text=True, timeout=300
-    )
+    done = run_script(TEMPLATE, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, done
 

@@ -98,14 +98,14 @@ def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
         torch.testing.assert_close(trained[row][batch["response_mask"][row].bool()], expected, rtol=0, atol=5e-4)
 
 
-@pytest.mark.parametrize("family", TRAINED)
+@pytest.mark.parametrize("family", ["minimax", "qwen3_next"])  # a cache whose rows cannot leave, and one whose can
 def test_distillation_trains_two_steps(saved, files, tmp_path, family):
     flags = [f"--model={saved(family)}", f"--teacher={saved(family, 1)}", *files, *SIZES, "--steps=2"]
     assert od.main([*flags, f"--output_dir={tmp_path}"]) == 0
     two_lines(tmp_path)
 
 
-@pytest.mark.parametrize("family", TRAINED)
+@pytest.mark.parametrize("family", ["minimax", "llama4", "mamba"])  # engine and caches are those of the test above
 def test_evaluation_gives_the_completions_and_logprobs_of_the_texts(saved, family):
     config = ev.Config(task=["math"], cache=False, max_new_tokens=12)
     model = ev.LocalModel(config, saved(family), CPU)
@@ -189,9 +189,7 @@ def test_adapters_train_where_a_layer_bears_them(saved, files, tmp_path, family)
 @pytest.mark.long
 def test_bf16_is_not_refused(saved, files, tmp_path):
     """What rounding does to states is far below what faults of caches do."""
-    for family in TRAINED:
-        for rank in (0, 2):
-            config = ppo.Config(model=saved(family), precision="bf16", lora_rank=rank, kl_coef=0.0, advantage="grpo")
-            models = ppo.load_models(config, CPU)
-            found = ppo.HFEngine(config, models).decoding
-            assert found == ppo.Decoding(pads=family != "minimax", leaving=family != "minimax")
+    for family, rank in [*((family, 0) for family in TRAINED), ("falcon_h1", 2), ("mamba", 2), ("qwen3_next", 2)]:
+        config = ppo.Config(model=saved(family), precision="bf16", lora_rank=rank, kl_coef=0.0, advantage="grpo")
+        found = ppo.HFEngine(config, ppo.load_models(config, CPU)).decoding
+        assert found == ppo.Decoding(pads=family != "minimax", leaving=family != "minimax")

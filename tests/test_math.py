@@ -186,7 +186,8 @@ def test_gsm8k(split):
     file = GSM8K / f"gsm8k_{split}.jsonl"
     if not file.exists():
         pytest.skip(f"{file.name} is not in {GSM8K}")
-    answers = [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").split("\n") if line]
+    rows = [line for line in file.read_text(encoding="utf-8").split("\n") if line]
+    answers = [json.loads(line)["answer"] for line in rows[:: 6 if split == "train" else 1]]
     marked = [re.fullmatch(r"(.*)#### ([-\d,.]+)\s*", answer, re.DOTALL) for answer in answers]
     numbers = [match[2] for match in marked]
     changes = (lambda n: n + 1, lambda n: 10 * n if n else 7, lambda n: -n if n else 3, lambda n: n - 1)

@@ -1054,7 +1054,7 @@ def test_a_file_of_accelerate_is_named(tmp_path, capsys):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    ["grpo_0.14_gsm8k.py", "grpo_0.19_factory.py", "sft_0.13_formatting.py", "dpo_0.11_arguments.py", "gkd_0.15.py"],
+    ["grpo_0.14_gsm8k.py", "sft_0.13_formatting.py", "dpo_0.11_arguments.py", "gkd_0.15.py"],
 )
 def test_the_new_script_trains_one_step(name, tmp_path):
     shutil.copy(FILES / name, tmp_path)

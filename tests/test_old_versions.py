@@ -1,23 +1,16 @@
 """The tables of scripts/migrate.py against the installed packages, and old scripts against their own version."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from conftest import ROOT, run_script
 
-ROOT = Path(__file__).resolve().parents[1]
 OLD = ROOT / "tests" / "files" / "old_trl"
 STEPS = json.loads((OLD / "steps.json").read_text(encoding="utf-8"))
 
 
-def run(*command) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, cwd=ROOT)
-
-
 def test_the_tables_end_with_the_installed_packages():
-    result = run("tools/version_tables.py", "--check")
+    result = run_script(ROOT / "tools" / "version_tables.py", "--check", cwd=ROOT, fresh=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -43,9 +36,9 @@ def test_tables_hold_changes_that_the_old_packages_documented():
 def test_a_migrated_script_takes_the_step_of_its_old_version(old, tmp_path):
     """`steps.json` was measured in environments of the old versions by tools/old_versions.py."""
     new = tmp_path / old["script"]
-    result = run("scripts/migrate.py", OLD / old["script"], "--from", f"trl=={old['from']}", "--out", new)
+    result = run_script("migrate", OLD / old["script"], "--from", f"trl=={old['from']}", "--out", new)
     assert result.returncode == 0, result.stdout + result.stderr
-    result = run("tools/old_versions.py", "--run", new, "--prompts", old["rows"])
+    result = run_script(ROOT / "tools" / "old_versions.py", "--run", new, "--prompts", old["rows"], cwd=ROOT)
     assert result.returncode == 0, result.stderr
     step = json.loads(result.stdout.splitlines()[-1])
     assert step["loss"] == pytest.approx(old["loss"], abs=1e-5)

@@ -6,9 +6,6 @@ import itertools
 import json
 import re
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -23,8 +20,9 @@ from conftest import (
     load_script,
     read_lines,
     save_random_model,
-    script_command,
-    script_env,
+    signal_script,
+    start_script,
+    torchrun,
     without_clock,
 )
 from safetensors.torch import load_file
@@ -548,12 +546,7 @@ def test_two_processes_do_what_one_does(flags):
     alone, expected = flags("one", *more)
     assert od.main(alone) == 0
     together, out = flags("two", *more)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
-    command = [sys.executable, *launch, str(SCRIPTS / "on_policy_distillation.py"), *together]
-    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=200)
+    done = torchrun(SCRIPTS / "on_policy_distillation.py", *together)
     assert done.returncode == 0, done.stderr
     for one, two in zip(without_clock(expected), without_clock(out), strict=True):
         assert two == pytest.approx(one, rel=1e-3, abs=1e-5)
@@ -765,14 +758,11 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
     plain, expected = flags("plain", *more, "--lr_schedule", "cosine")
     assert od.main(plain) == 0
     killed, out = flags("killed", *more, "--lr_schedule", "cosine", "--resume")
-    run = subprocess.Popen(
-        script_command("on_policy_distillation", *killed), env=script_env(), stderr=subprocess.DEVNULL
-    )
-    deadline = time.time() + 100
-    while time.time() < deadline and run.poll() is None and not (out / "checkpoints" / "step-000002").exists():
+    run = start_script("on_policy_distillation", *killed)
+    while not run.done() and not (out / "checkpoints" / "step-000002").exists():
         time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
+    signal_script(signal.SIGKILL)
+    assert run.result().returncode == -signal.SIGKILL, "it came to its end before the kill"
     assert od.main(killed) == 0
     assert without_clock(out) == without_clock(expected)
     a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))

@@ -8,7 +8,6 @@ import math
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from conftest import (
     read_lines,
     run_script,
     save_random_model,
-    script_env,
+    torchrun,
     without_clock,
 )
 from safetensors.torch import load_file
@@ -123,7 +122,6 @@ def finished(small, tmp_path_factory):
     return folder, result
 
 
-@pytest.mark.long
 def test_metrics_of_every_step(finished):
     folder, _ = finished
     lines = read_lines(folder / "metrics.jsonl")
@@ -142,7 +140,6 @@ def test_metrics_of_every_step(finished):
     assert evaluated == [0, 2, 4, 5]
 
 
-@pytest.mark.long
 def test_samples_show_prompt_completion_and_scores(finished):
     entries = [json.loads(line) for line in (finished[0] / "samples.jsonl").read_text().splitlines()]
     assert {(e["step"], e["kind"]) for e in entries} == {
@@ -158,7 +155,6 @@ def test_samples_show_prompt_completion_and_scores(finished):
         assert (e["kind"] == "train") == ("advantages" in e or "advantage" in e)
 
 
-@pytest.mark.long
 def test_curves_are_a_picture(finished):
     from PIL import Image
 
@@ -167,7 +163,6 @@ def test_curves_are_a_picture(finished):
         assert picture.format == "PNG" and picture.width > 600
 
 
-@pytest.mark.long
 def test_summary_config_and_checkpoints(finished):
     folder, _ = finished
     summary = json.loads((folder / "summary.json").read_text())
@@ -360,17 +355,6 @@ def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
 # ------------------------------------------------------------------------------------------------ processes
 
 
-def torchrun(*flags, env=None):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
-    return subprocess.run(
-        [*launcher, str(SCRIPTS / "ppo_train.py"), *map(str, flags)],
-        **{"env": script_env(env), "timeout": 120, "capture_output": True, "text": True},
-    )
-
-
 @pytest.mark.long
 def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     (tmp_path / "one.jsonl").write_text(EVAL_DATA.read_text().splitlines()[0])  # a share is empty in one process
@@ -379,7 +363,7 @@ def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     flags += [f"--reward={small / 'rewards.py'}:length", f"--reward={small / 'rewards.py'}:digits*0.5"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert ours(*flags, f"--output_dir={one}")[0] == 0
-    result = torchrun(*flags, f"--output_dir={two}")
+    result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={two}")
     assert result.returncode == 0, result.stderr
     expected, start = weights(one), load_file(TINY_LM / "model.safetensors")
     for name, got in weights(two).items():
@@ -401,7 +385,7 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
         "    return [1 / (1 - int(os.environ['RANK'])) for _ in completions]\n"
     )
     flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=2", f"--reward={tmp_path / 'fails.py'}:half"]
-    result = torchrun(*flags, f"--output_dir={tmp_path / 'run'}")
+    result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={tmp_path / 'run'}")
     assert result.returncode != 0
     assert "reward half, row 0" in result.stderr and "ZeroDivisionError" in result.stderr
 
@@ -893,6 +877,7 @@ def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_pat
     assert code == 0 and "note: --data is given more than once and the last one counts" in error
 
 
+@pytest.mark.long
 def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     folder, _ = uninterrupted
     before = snapshot(folder)
@@ -901,6 +886,7 @@ def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     assert snapshot(folder) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["model", "kl_coef"])
 def test_resume_with_changed_settings_is_refused(ours, uninterrupted, tmp_path, change):
     folder, flags = uninterrupted

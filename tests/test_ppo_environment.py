@@ -4,10 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
-import socket
 import statistics
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -15,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, read_lines, run_script, save_random_model, script_env, without_clock
+from conftest import ROOT, SCRIPTS, read_lines, run_script, save_random_model, torchrun, without_clock
 from safetensors.torch import load_file
 
 from parts.environments.environments import load_environments
@@ -490,13 +487,8 @@ def test_two_processes_play_the_conversations_of_one(run, tmp_path):
     """The same conversations in the same order, and the same weights."""
     sizes = ["--steps=2", "--sample_tokens=false"]  # figures whose last digits may differ
     one, two = run("one", *sizes), tmp_path / "two"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--environment={EXAMPLES}:SecondAttempt"]
-    command = [*launcher, str(ROOT / "scripts" / "ppo_train.py"), *SMALL, *sizes, *files, f"--output_dir={two}"]
-    done = subprocess.run(command, env=script_env(), timeout=300, capture_output=True, text=True)
+    done = torchrun(SCRIPTS / "ppo_train.py", *SMALL, *sizes, *files, f"--output_dir={two}")
     assert done.returncode == 0, done.stderr
     assert read_lines(one / "samples.jsonl") == read_lines(two / "samples.jsonl")
     for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):

@@ -1,19 +1,16 @@
 """kill -9 at random moments, each followed by --resume, changes nothing in the outcome."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT, signal_script, start_script, without_clock
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--batch_size", "16", "--max_new_tokens", "16", "--save_every", "1", "--eval_every", "7"]
 FLAGS += ["--lr_schedule", "cosine", "--warmup_steps", "3", "--plot_every", "0"]
 PPO = ["--steps", "30", "--kl_target", "0.5"]
@@ -24,17 +21,13 @@ TALKING = ["--steps", "8", "--max_new_tokens", "24", "--algorithm", "grpo", "--m
 TALKING += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAttempt"]
 
 
-def start(out: Path, *flags: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "scripts/ppo_train.py"), *FLAGS, "--output_dir", str(out), *flags]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(out: Path, *flags: str, **more):
+    return start_script("ppo_train", *FLAGS, "--output_dir", out, *flags, **more)
 
 
-def metrics(out: Path) -> list[dict]:
-    """Metric lines without wall-clock figures."""
-    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    timed = ("time/", "tool/seconds", "rollout/tokens_per_s", "memory/")
-    return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
+def newest(out: Path) -> str:
+    """The name of a run's last checkpoint."""
+    return max((path.name for path in out.glob("checkpoints/step-*")), default="")
 
 
 @pytest.mark.long
@@ -43,27 +36,19 @@ def metrics(out: Path) -> list[dict]:
 )
 def test_kills_and_resumes_equal_an_uninterrupted_run(tmp_path, settings, wanted):
     plain, killed, rng = tmp_path / "plain", tmp_path / "killed", random.Random(0)
-    reference = start(plain, *settings)
-    text = reference.communicate(timeout=300)[0]
-    assert reference.returncode == 0, text
+    reference = start(plain, *settings, fresh=True).result()  # of other hashes than the killed runs
+    assert reference.returncode == 0, reference.stderr
 
     kills = 0
     while kills < wanted:
-        run = start(killed, *settings, "--resume")
-        seen = len(list((killed / "checkpoints").glob("step-*"))) if killed.exists() else 0
-        deadline = time.time() + 60  # let it get under way, then strike at a random moment
-        while time.time() < deadline and run.poll() is None:
-            found = sorted((killed / "checkpoints").glob("step-*")) if killed.exists() else []
-            if len(found) > seen or (found and seen and found[-1].stat().st_mtime > time.time() - 1):
-                break
-            time.sleep(0.02)
+        before, run = newest(killed), start(killed, *settings, "--resume")
+        while not run.done() and newest(killed) == before:
+            time.sleep(0.02)  # let it get under way, then strike at a random moment
         time.sleep(rng.uniform(0, 0.25))
-        if run.poll() is not None:  # the run got to its end before the last kill
-            assert run.returncode == 0, run.communicate()[0]
+        signal_script(signal.SIGKILL)
+        if run.result().returncode == 0:  # it got to its end before the last kill
             break
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        run.stdout.close()
+        assert run.result().returncode == -signal.SIGKILL, run.result().stderr
         kills += 1
         for checkpoint in (killed / "checkpoints").glob("step-*"):  # every one that has a name can be read
             torch.load(checkpoint / "optimizer.pt", weights_only=False)
@@ -71,12 +56,11 @@ def test_kills_and_resumes_equal_an_uninterrupted_run(tmp_path, settings, wanted
             json.loads((checkpoint / "state.json").read_text())
     assert kills == wanted
 
-    last = start(killed, *settings, "--resume")
-    text = last.communicate(timeout=300)[0]
-    assert last.returncode == 0, text
-    assert metrics(killed) == metrics(plain)
+    last = start(killed, *settings, "--resume").result()
+    assert last.returncode == 0, last.stderr
+    assert without_clock(killed) == without_clock(plain)
     if settings is DYNAMIC:
-        assert len({row["rollout/samples"] for row in metrics(plain) if "rollout/samples" in row}) > 1
+        assert len({row["rollout/samples"] for row in without_clock(plain) if "rollout/samples" in row}) > 1
     a, b = (load_file(out / "final" / "model.safetensors") for out in (plain, killed))
     assert a.keys() == b.keys()
     assert all(torch.equal(a[name], b[name]) for name in a)

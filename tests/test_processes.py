@@ -4,14 +4,11 @@ All runs of two processes share one launch, as starting it takes longer than the
 """
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, script_env, without_clock
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, torchrun, without_clock
 from safetensors.torch import load_file
 
 REWARDS = '''
@@ -91,13 +88,8 @@ def folder(tmp_path_factory):
         flags = [*flags_of(name, made), f"--output_dir={made / 'two' / name}"]
         runs.append({"script": script, "flags": flags, "disturb": amount})
     (made / "runs.json").write_text(json.dumps(runs))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
-    worker = [str(ROOT / "tests" / "run_in_each_process.py"), str(made / "runs.json")]
-    env = script_env({"PYTHONPATH": str(ROOT / "tests")})
-    done = subprocess.run([*launcher, *worker], env=env, timeout=600, capture_output=True, text=True)
+    tests = ROOT / "tests"
+    done = torchrun(tests / "run_in_each_process.py", made / "runs.json", env={"PYTHONPATH": str(tests)})
     assert done.returncode == 0, done.stderr[-6000:]
     return made
 

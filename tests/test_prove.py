@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, run_script, write_lines
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -388,11 +388,6 @@ def test_a_reward(rewards, capsys, name, finding):
     assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
 
 
-def lines(file, rows: list[dict]):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
 def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
     code, report, err = run(capsys, f"{rewards}:in_words", "--data", EVAL_DATA)
     assert (code, report["proved"], report["findings"]) == (0, False, []) and "--gold_template" in err
@@ -407,7 +402,8 @@ def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, c
         {"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1), "level": 1 + i % 3}
         for i in range(12)
     ]
-    file = lines(tmp_path / "rows.jsonl", rows)
+    file = tmp_path / "rows.jsonl"
+    write_lines(file, rows)
     code, report, _ = run(capsys, f"{rewards}:weighted", "--data", file)
     assert (code, report["findings"], report["figures"]["gold"]["weighted_by"]) == (0, [], ["level"])
     code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
@@ -415,7 +411,7 @@ def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, c
     code, report, err = run(capsys, f"{rewards}:skips", "--data", file)
     assert code == 0 and "8.3% got None and do not count" in err
     rows[4]["answer"] = None
-    code, report, _ = run(capsys, f"{rewards}:joins", "--data", lines(file, rows))
+    code, report, _ = run(capsys, f"{rewards}:joins", "--data", write_lines(file, rows))
     assert (
         code == 1 and "TypeError" in report["findings"][0] and "row 5, which has no reference" in report["findings"][0]
     )
@@ -602,17 +598,17 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     """And held-out questions that swap the numbers of training questions are said."""
     folder = make_run(tmp_path / "run", rewards, moved(1e-3))
     log = [{"step": step, "eval/accuracy": x, "eval/rows": 12.0} for step, x in enumerate((6 / 12, 7 / 12))]
-    lines(folder / "metrics.jsonl", log)
+    write_lines(folder / "metrics.jsonl", log)
     code, report, err = run(capsys, folder)
     assert (code, report["findings"]) == (0, []) and "metrics.jsonl says 0.583 on 12 rows at step 1" in err
     swapped = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
     for row in swapped:
         row["prompt"][-1]["content"] = "+".join(row["prompt"][-1]["content"].rstrip("=").split("+")[::-1]) + "="
     settings = json.loads((folder / "config.json").read_text()) | {
-        "data": str(lines(tmp_path / "train.jsonl", swapped))
+        "data": str(write_lines(tmp_path / "train.jsonl", swapped))
     }
     (folder / "config.json").write_text(json.dumps(settings))
-    lines(folder / "metrics.jsonl", [*log, {"step": 2, "eval/accuracy": 0.98, "eval/rows": 12}])
+    write_lines(folder / "metrics.jsonl", [*log, {"step": 2, "eval/accuracy": 0.98, "eval/rows": 12}])
     shutil.copytree(moved_to_noise(tmp_path), folder / "final", dirs_exist_ok=True)
     code, report, err = run(capsys, folder)
     assert "others swap the numbers of a training question" in err
@@ -623,7 +619,7 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
 @pytest.mark.parametrize("value", [math.nan, 2.0])
 def test_a_log_with_an_impossible_accuracy_and_rows_that_repeat(tmp_path, rewards, capsys, value):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3))
-    lines(folder / "metrics.jsonl", [{"step": 4, "eval/accuracy": value, "eval/rows": 12}])
+    write_lines(folder / "metrics.jsonl", [{"step": 4, "eval/accuracy": value, "eval/rows": 12}])
     (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
     code, report, err = run(capsys, folder)
     assert code == 1 and f"says eval/accuracy {value:g} at step 4, which is no share" in report["findings"][0]
@@ -682,12 +678,12 @@ def of_all_kinds(tmp_path_factory):
     moved(0.01).save_pretrained(folder / "model")
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
     (folder / "rewards.py").write_text(REWARD_OF_TWO)
-    texts = lines(folder / "texts.jsonl", [{"text": "1+1=2"}, {"text": "12+30=42, 7"}])
+    texts = write_lines(folder / "texts.jsonl", [{"text": "1+1=2"}, {"text": "12+30=42, 7"}])
     rows = [
         {"question": "1+1=", "choices": ["2", "3"], "answer": 0},
         {"question": "2+2=", "choices": ["5", "4"], "answer": 1},
     ]
-    choices = lines(folder / "choices.jsonl", rows)
+    choices = write_lines(folder / "choices.jsonl", rows)
     tasks = [f"reward:{folder / 'rewards.py'}:right*2", "generation", "environment"]
     tasks += [f"perplexity:data={texts}", f"multiple_choice:data={choices}"]
     flags = ["--model", TINY_LM, "--model", folder / "model", "--data", EVAL_DATA, "--limit", 8, "--max_new_tokens", 4]
@@ -722,7 +718,7 @@ def test_another_perplexity_than_that_of_the_samples_is_named(of_all_kinds, tmp_
 
 
 def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, capsys):
-    data = lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
+    data = write_lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
     flags = ["--task", "code:k=1/3", "--data", data, "--completion_column", "out", "--output_dir", tmp_path / "out"]
     assert run_script("evaluation", *flags).returncode == 0
     code, report, _ = run(capsys, tmp_path / "out")

@@ -18,48 +18,21 @@ PUBLIC = ROOT / "tests" / "files" / "migrate" / "public"
 KEYS = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitlines()[1:]
 
 # {script: (exit code, what the new one says, what is said to have no equal)}; "-x": the new script has no x.
-CUT = "WithCutPrompts("
 TRL = {
-    "grpo_0.14_cells.py": (0, "beta=0.04 per_device_train_batch_size=9 limit=256 warmup_steps=0.1 top_k=50", ""),
     "grpo_0.14_foreign_trainer.py": (3, 'BitsAndBytesConfig(load_in_4bit=True, loss_type="grpo" -vllm_device', "1024"),
-    "grpo_0.14_one_line.py": (0, 'per_device_train_batch_size=8 limit=512 dtype="float32" temperature=1.0', ""),
     "grpo_0.15_module_rewards.py": (
         0,
         "vllm_max_model_length limit=max_prompt_length",
         "",
     ),
-    "grpo_0.16_old_device.py": (0, 'vllm_mode="server" loss_type="bnpo" dtype=torch.bfloat16 -vllm_device', ""),
-    "grpo_0.16_open_r1_main.py": (3, "limit=512 -set_defaults", 'args=training_args loss_type="bnpo"'),
-    "grpo_0.17_function.py": (0, "temperature=0.9 beta=0.04 limit=max_prompt_length bf16=False", ""),
-    "grpo_0.18_colocate.py": (0, 'vllm_importance_sampling_correction=False loss_type="bnpo" limit=512', ""),
     "grpo_0.19_unsloth_cells.py": (
         3,
         'loss_type="bnpo" warmup_steps=0.1',
         "unsloth vllm_sampling_params no GRPOConfig",
     ),
-    "grpo_0.21_passed_config.py": (0, 'limit=4096 max_completion_length=256 loss_type="bnpo" warmup_steps=0.1', ""),
-    "grpo_0.22_liger_loss.py": (0, "use_liger_kernel=True max_completion_length=256 limit=512 -use_liger_loss", ""),
     "grpo_0.24_built_dict.py": (0, "limit=3072 trainer_clsWithCutPrompts(trainer_cls) -max_prompt_length", ""),
-    "grpo_0.26_parser.py": (3, "-set_defaults -" + CUT, "max_completion_length=256"),
     "grpo_1.0_argparse.py": (0, "use_bias_correction_kl=False -**kwargs,", ""),
     "grpo_1.1_sleep.py": (0, "warmup_steps=0.05 vllm_importance_sampling_cap=3.0", ""),
-    "dpo_0.11_unsloth.py": (
-        3,
-        "max_length=512 limit=128 processing_class=tokenizer",
-        "bf16=False unsloth",
-    ),
-    "dpo_0.13_yaml_dict.py": (
-        0,
-        'truncation_mode="keep_start" limit=data_config.get("max_prompt_length", dtype="float16"',
-        "",
-    ),
-    "dpo_0.15_unsloth_parser.py": (3, "limit=512 -set_defaults", "bf16=False, SIMPLE_CHAT_TEMPLATE"),
-    "dpo_0.20_rpo_branches.py": (
-        3,
-        '["sigmoid", "sft"] loss_weights=[1.0, limit=4096 answer=4096',
-        "max_prompt_length=4096",
-    ),
-    "dpo_0.24_argparse.py": (0, "limit=args.max_prompt_len -max_prompt_length=", ""),
     "sft_0.10_chat_format.py": (3, 'SFTConfig( packing_strategy="wrapped" max_length=3072', "setup_chat_format"),
     "sft_0.11_wrapper.py": (
         3,
@@ -68,50 +41,23 @@ TRL = {
     ),
     "sft_0.12_plain_arguments.py": (0, "WithoutEndToken( completion_only_loss=False dtype=torch.float16", ""),
     "sft_0.13_inline_config.py": (3, "4096 formatting_func=lambda", "DataCollatorForCompletionOnlyLM"),
-    "sft_0.15_merged_dict.py": (3, "SFTConfig( processing_class=tokenizer formatting_func=lambda", "**config"),
-    "sft_0.15_unsloth_environment.py": (
-        3,
-        "completion_only_loss=False warmup_steps=0.1 -tokenizer=tokenizer",
-        "unsloth",
-    ),
-    "sft_0.21_assistant_only.py": (0, "gradient_checkpointing=False assistant_only_loss=True", ""),
-    "sft_1.7_pinned_loss.py": (0, 'warmup_steps=0.05 loss_type="nll" -warmup_ratio', ""),
     "reward_0.11_attributes.py": (3, "disable_dropout=False learning_rate=5e-05 max_length=None", "input_ids_chosen"),
-    "reward_0.24_string_model.py": (0, "warmup_steps=0.1 -learning_rate=1e-04", ""),
-    "kto_0.9_parser.py": (
-        3,
-        "-set_defaults",
-        "bf16=False, max_length=512 disable_dropout=False setup_chat_format",
-    ),
     "kto_0.12_vision.py": (0, "max_length=512 gradient_checkpointing=False", ""),
-    "orpo_0.9_full.py": (3, 'trl.experimental.orpo eval_strategy="steps" -max_prompt_length', "setup_chat_format"),
     "orpo_0.11_yaml_section.py": (
         3,
         '**config["train_config"]',
         "no name in it is renamed bf16=False, learning_rate=5e-05,",
-    ),
-    "gkd_0.13_deepspeed.py": (
-        3,
-        "trl.experimental.gkd warmup_steps gradient_checkpointing=False",
-        "gradient_accumulation_steps=8",
     ),
     "rloo_0.22_reward_model.py": (
         3,
         "num_generations=4 beta=0.1 reward_funcs=reward_len limit=512",
         "missing_eos_penalty",
     ),
-    "ppo_0.11_own_loop.py": (3, "", "PPOTrainer --ppo_epochs 4 AutoModelForCausalLMWithValueHead"),
     "ppo_0.13_four_models.py": (3, 'dtype="float16"', "PPOTrainer --ppo_epochs 5 --lr 5e-06"),
-    "online_dpo_0.23_judge.py": (3, "trl.experimental.online_dpo -judge=judge", "asks the judge"),
     "trl_0.9_handbook.yaml": (
         0,
         "max_length: 2048 eval_strategy: warmup_steps: 0.1 -max_seq_length dtype: bfloat16",
         "",
-    ),
-    "trl_0.14_open_r1.yaml": (
-        3,
-        "per_device_train_batch_size: 112 warmup_steps: 0.1 -vllm_device",
-        "max_prompt_length: 512",
     ),
     "trl_0.17_hydra.yaml": (3, "top_k: 0 vllm_mode: -vllm_dtype", "max_prompt_length: 8192"),
     "grpo_0.15_magics.ipynb": (0, "%%capture !ls #@title beta=0.04 limit=max_prompt_length top_k=50 **kwargs):", ""),
@@ -121,110 +67,46 @@ TRL = {
         'warmup_steps=train["warmup_ratio"] top_k=50 -logging_dir',
         "config grpo_config.max_prompt_length",
     ),
-    "grpo_0.16_wrapper_class.py": (
-        3,
-        'processing_class=self.tokenizer loss_type="bnpo" limit=512',
-        "data_collator=self.data_collator max_length=128 AutoModelForCausalLMWithValueHead",
-    ),
-    "grpo_0.18_two_passes.py": (0, "**kwargs): use_bias_correction_kl=False print(512, -args.max_prompt_length", ""),
     "grpo_0.19_dead_api.py": (3, 'dtype="float16" limit=MAX_PROMPT_LEN top_k=0 -wandb_log', "compute_loss"),
-    "grpo_0.23_build_helper.py": (3, '{"dtype": limit=512', "args=cfg max_completion_length=256"),
-    "grpo_1.2_config_subclass.py": (
-        3,
-        'warmup_steps: {"dtype": -warmup_ratio -torch_dtype',
-        "args=cfg use_bias_correction_kl=False",
-    ),
-    "mixed_0.18_trainer_types.py": (
-        3,
-        'use_cpu=not packing_strategy="wrapped" max_length=self.config.max_seq_length',
-        "args=args PPOConfig scripts/ppo_train.py",
-    ),
     "online_dpo_0.12_reward.py": (0, "trl.experimental.online_dpo reward_funcs=reward_model -reward_model=", ""),
     "online_dpo_0.17_judge_class.py": (
         3,
         "trl.experimental.online_dpo top_k=50 -judge=",
         "judge=HammingJudge() BasePairwiseJudge training_step",
     ),
-    "ppo_0.15_adapters.py": (3, 'dtype="bfloat16"', "--value_clip 0.5 --batch_size 8 total_episodes=1000"),
     "reward_0.12_flags.py": (
         0,
         'disable_dropout=False max_length=script_args.seq_length eval_strategy="steps" -tokenizer=tokenizer,\n',
         "",
     ),
-    "reward_0.21_freeze.py": (0, "gradient_checkpointing=False config.max_length", ""),
-    "rloo_0.16_vision.py": (3, "dtype=torch.bfloat16", "--advantage rloo --group_size 4"),
-    "rloo_0.26_weighted.py": (0, "limit=256 max_completion_length=256 -max_prompt_length", ""),
-    "sft_0.10_attempts.py": (3, 'eval_strategy="steps" warmup_steps=self.config -evaluation_strategy', "args=kwargs"),
     "sft_0.11_streams.py": (3, "SFTConfig( BitsAndBytesConfig(load_in_8bit=True)", "ConstantLengthDataset"),
-    "sft_0.12_dotted.py": (
-        3,
-        "args.max_length (trl.SFTTrainer): -max_seq_length",
-        "trl.DataCollatorForCompletionOnlyLM args=args",
-    ),
-    "sft_0.13_half_class.py": (3, 'SFTConfig( dataset_text_field="text" max_length=cfg.max_seq_length', "**kwargs"),
     "dpo_0.9_keywords.py": (3, "longest=1536 answer=1536 DPOConfig( -max_target", "DPODataCollatorWithPadding"),
-    "dpo_0.15_smoothed.py": (3, "limit=args.max_prompt_length 0.0] -rpo_alpha=args", "label_smoothing"),
     "dpo_0.20_losses.py": (3, "answer=512 limit=1024 use_liger_kernel=False -reference_free", "running mean"),
-    "dpo_0.22_filtered_dict.py": (3, "limit=512", "**filter_supported_kwargs(DPOConfig, dpo_config_kwargs)"),
     "gkd_0.12_flags.py": (3, "trl.experimental.gkd args.use_4bit else", "beta=args.beta"),
-    "gkd_0.19_mixed_loss.py": (3, '"warmup_steps":', "gradient_accumulation_steps=4 compute_loss"),
-    "trl_0.16_rewards.yaml": (3, "top_k: vllm_mode: dtype: -vllm_device -overwrite", "max_prompt_length: 512"),
 }
 ACTOR = "actor_rollout_ref.actor"
 VERL = {
     "verl_0.2_fork_keys.sh": (3, "algorithm.use_kl_in_reward=True data.seed=1", "agent_grpo.n max_turns search_engine"),
-    "verl_0.2_parsed_flags.sh": (
-        0,
-        f"reward.reward_manager.name='naive' {ACTOR}.entropy_coeff=0.001 -use_kl_in_reward",
-        "",
-    ),
     "verl_0.2_reward_model.sh": (0, "size_per_gpu=$((16 / ($N_GPUS * 1 / 1))) reward.reward_model.model_path=$RM", ""),
-    "verl_0.2_robot_fork.sh": (
-        3,
-        f"{ACTOR}.optim.clip_grad=1",
-        "data.n_samples algorithm.adv_params trainer.runtime_env",
-    ),
     "verl_0.3_two_nodes.sh": (
         3,
         f"{ACTOR}.loss_agg_mode=token-mean reward_manager.name=naive",
         "val_generations_to_log_to_txt",
     ),
-    "verl_0.3_megatron.sh": (0, "algorithm.use_kl_in_reward=True clip_ratio_c=1000000000.0 -+trainer", ""),
-    "verl_0.3_sft.sh": (3, "", "verl.trainer.sft_trainer"),
     "verl_0.3_generation.sh": (3, "", "main_generation_server main_eval"),
     "verl_0.4_slurm.sh": (3, "reward.custom_reward_function.path=$REWARD_PATH -grad_offload", "a function of one row"),
     "verl_0.4_two_tokenizers.sh": (3, "reward.reward_model.enable=True -fsdp_config.param_offload", "input_tokenizer"),
-    "verl_0.4_own_main.sh": (3, "", "beyond.main_ppo"),
     "verl_0.4_own_names.yaml": (3, "seed: 1", "less than one row algorithm.gigpo"),
-    "verl_0.5_one_step_off.sh": (3, "", "recipe.one_step_off_policy.main_ppo"),
     "verl_0.5_lora_dapo.sh": (0, "+reward.reward_kwargs.overlong_buffer_cfg.len=4096 -critic.model -reward_model.", ""),
-    "verl_0.5_geo_mean.sh": (0, f"{ACTOR}.optim.clip_grad=1.0 reward.custom_reward_function.path -grad_clip", ""),
-    "verl_0.6_growing_arrays.sh": (0, "use_remove_padding=False -data.truncation", ""),
-    "verl_0.7_agent_arrays.sh": (0, "agent.default_agent_loop=sql_agent -multi_turn.enable", ""),
     "verl_0.7_tools.sh": (0, "clip_ratio=", ""),
-    "verl_0.8_new_section.sh": (0, "reward.custom_reward_function.name=compute_score -data.truncation", ""),
-    "verl_0.8_hydra_defaults.yaml": (3, "moe_grouped_gemm: True", "rollout.nnodes use_rollout_log_probs"),
-    "verl_0.2_low_probability.sh": (
-        3,
-        "log_prob_micro_batch_size_per_gpu=2 trainer.logger=['wandb'] -grad_offload",
-        "optim.type n_val seperate_updating",
-    ),
     "verl_0.2_search_agent.sh": (
         3,
         "use_kl_in_reward=True critic.ppo_micro_batch_size_per_gpu=2 -+trainer",
         "retriever.url max_turns n_agent",
     ),
-    "verl_0.3_off_policy_guidance.sh": (3, "reward_manager.name=naive data.seed=1", "offline_rollout_n"),
-    "verl_0.3_sokoban.yaml": (3, "seed: clip_ratio_c: use_kl_in_reward:", "use_ref high_level_gamma"),
-    "verl_0.4_easyr1.sh": (3, "", "verl.trainer.main EasyR1's"),
-    "verl_0.4_stage_penalty.sh": (0, "reward.reward_manager.name=dapo +reward.reward_kwargs.max_resp_len=", ""),
-    "verl_0.5_config_folder.sh": (3, "", "expert_grpo_2gpu"),
     "verl_0.5_easyr1.yaml": (3, "-actor_rollout_ref", "EasyR1's"),
     "verl_0.5_vision_array.sh": (0, "+actor_rollout_ref.rollout.engine_kwargs.vllm. data.seed=1 -data.truncation", ""),
-    "verl_0.6_megatron_ray.sh": (0, "use_remove_padding=False -grad_offload", ""),
-    "verl_0.6_methods.sh": (3, "reward.reward_manager.name=dapo", "run time only"),
     "verl_0.7_docker.sh": (0, "reward.custom_reward_function.name=score -mode=sync", ""),
-    "verl_0.8_two_stages.sh": (0, "loss_scale_factor=2048 loss_scale_factor=8192 second", ""),
 }
 
 
@@ -282,7 +164,7 @@ def test_a_public_script_is_the_same_run_or_says_why_not(name, tmp_path, capsys)
 
 def test_without_a_version_each_says_one_or_what_differs(capsys):
     """No version given: the script's own, or a range with the settings that differ; a version between two is named."""
-    for name in ("grpo_0.14_cells.py", "dpo_0.20_rpo_branches.py", "verl_0.4_slurm.sh"):
+    for name in ("grpo_0.24_built_dict.py", "dpo_0.20_losses.py", "verl_0.4_slurm.sh"):
         assert migrate.main([str(PUBLIC / name)]) == 2, name
         assert re.search(r"fit by the names used, and make different runs:\n  .*: .*\d", capsys.readouterr().err)
     assert migrate.main([str(PUBLIC / "rloo_0.22_reward_model.py")]) == 3

@@ -1,12 +1,11 @@
 """All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
 
-import json
 import re
 import shlex
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY_LM, run_script
+from conftest import TINY_LM, run_script, write_lines
 from transformers import AutoTokenizer
 
 from parts.data.prompts import load_prompts
@@ -28,9 +27,7 @@ def asked(row: dict) -> str:
 
 def rows_file(tmp_path, *rows):
     """A JSONL file of rows."""
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_lines(tmp_path / "rows.jsonl", rows)
 
 
 # ------------------------------------------------------------------------------------------------------- passages

@@ -108,16 +108,6 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
         reward([""] * 2, [right, right], tests[:1])
 
 
-def test_the_number_reward_pays_one_final_number(folder):
-    assert [done.returncode for done in run_recipe("A final number, as in GSM8K", folder)] == [0]
-    reward = load_module(folder / "gsm8k.py", "recipe_number").final_number_reward
-    gold = "6 * 200 = 1200\n#### 1,200"
-    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
-    wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
-    assert reward(right, [gold] * 5) == [1.0] * 5 and reward(wrong, [gold] * 8) == [0.0] * 8
-    assert reward(["#### 3", "#### -3"], ["no number", "#### -3"]) == [None, 1.0]
-
-
 @pytest.mark.long
 def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     from datasets import Dataset

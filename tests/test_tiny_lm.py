@@ -1,20 +1,18 @@
 """assets/make_tiny_lm.py gives the same bytes again, and the committed data are what it writes."""
 
 import subprocess
-import sys
 
 import pytest
-from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, WIDE_DATA, script_env
+from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, WIDE_DATA, run_script
 
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 FILES = TOKENIZER | {"config.json", "generation_config.json", "model.safetensors"}
 SMALL = ("--steps", 3, "--batch", 16, "--hidden", 32, "--layers", 1)  # the report at the end takes most of the time
 
 
-def generate(*flags) -> None:
+def generate(*flags, **more) -> None:
     """Run the generator."""
-    command = [sys.executable, str(ASSETS / "make_tiny_lm.py"), *map(str, flags)]
-    subprocess.run(command, env=script_env(), check=True, capture_output=True, timeout=300)
+    run_script(ASSETS / "make_tiny_lm.py", *flags, **more).check_returncode()
 
 
 def contents(folder) -> dict[str, bytes]:
@@ -26,8 +24,8 @@ def contents(folder) -> dict[str, bytes]:
 def twins(tmp_path_factory):
     """Two outputs of the same seed."""
     folders = [tmp_path_factory.mktemp(name) for name in ("a", "b")]
-    for folder in folders:
-        generate(*SMALL, "--out", folder / "lm", "--data_out", folder / "data")
+    for folder in folders:  # processes of different hashes
+        generate(*SMALL, "--out", folder / "lm", "--data_out", folder / "data", fresh=folder is folders[0])
     return [contents(folder) for folder in folders]
 
 

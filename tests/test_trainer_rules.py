@@ -216,7 +216,7 @@ PADDING = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of"
 PADDING |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
 
 
-@pytest.fixture(params=[None, PADDING], ids=["plain", "with padding"])
+@pytest.fixture
 def model(request, tmp_path):
     """A copy of the embedded model whose tokenizer.json may ask for padding, and that tokenizer as it is saved."""
     import shutil
@@ -245,7 +245,9 @@ RUNS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("run", "model"), [*((run, PADDING) for run in RUNS), ("grpo_train", None)], indirect=["model"], ids=str
+)
 def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask, model, tmp_path):
     start, expected = model
     trainer, out = load_script(run.split()[0]), tmp_path / "run"

@@ -26,7 +26,8 @@ LIBRARIES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",  # the embedded model's
 )
-BESIDES = {"grpo_train": ("datasets", "trl.trainer.grpo_trainer")}  # loaded when such a script comes first
+OF_TRL = ("datasets", "trl.trainer.grpo_trainer")
+BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "old_versions"), OF_TRL)  # before such a script's first
 
 
 class WarmProcess:
@@ -35,6 +36,7 @@ class WarmProcess:
     def __init__(self):
         self.lock = threading.Lock()
         self.process = None
+        self.child = None  # the id of the process that runs
 
     def run(self, request: dict) -> int:
         """Exit code of one command line, negative for a signal; TimeoutError once its time is over."""
@@ -45,10 +47,11 @@ class WarmProcess:
             here = request["cwd"] or os.getcwd()  # not where this process began: that folder may be gone
             self.process.stdin.write(json.dumps(request | {"cwd": here}) + "\n")
             self.process.stdin.flush()
-            child = json.loads(self.process.stdout.readline())
-            stop = threading.Timer(request["timeout"], os.kill, (child, 9))
+            self.child = json.loads(self.process.stdout.readline())
+            stop = threading.Timer(request["timeout"], os.kill, (self.child, 9))
             stop.start()
             code = json.loads(self.process.stdout.readline())
+            self.child = None
             if not stop.is_alive():
                 raise TimeoutError(f"{request['command']} ran past {request['timeout']} s")
             stop.cancel()

@@ -32,7 +32,6 @@ OWN = (
 OWN += ("actor_rollout_ref.ref.use_torch", "actor_rollout_ref.actor.strategy", "critic.strategy")
 CPU = [f"--override={t}" for t in CPU_OVERRIDES if not t.startswith(OWN) and "mixed_precision" not in t]
 CPU += ["--precision=fp32"]
-CRITIC_ONLY = ("critic.model", "+critic.model")
 
 
 @pytest.fixture(scope="module")

@@ -128,27 +128,16 @@ def test_two_processes_have_an_engine_each_and_draw_apart(folder):
     assert all(line["reward/zero_std_frac"] < 1 for line in lines)
 
 
-@pytest.mark.parametrize("how", ["tis", "seq_mask"])
-def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run, how):
+def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run):
     """vLLM in bfloat16 beside a trainer in float32."""
-    flags = ["--algorithm=grpo", "--group_size=8", "--batch_size=64", f"--mismatch={how}", "--steps=6"]
+    flags = ["--algorithm=grpo", "--group_size=8", "--batch_size=64", "--mismatch=tis", "--steps=6"]
     flags += ["--vllm_args", "dtype=bfloat16", f"--eval_data={folder / 'eval.jsonl'}"]
     flags += ["--mismatch_low=0.99", "--mismatch_high=1.01"]  # so tight that some are outside
-    lines = metrics(run(f"coarse_{how}", *flags))
+    lines = metrics(run("coarse", *flags))
     steps = [line for line in lines if "mismatch/kl" in line]
     assert len(steps) >= 4 and all(1e-7 < line["mismatch/kl"] < 0.01 for line in steps), "of float32 it is below 1e-9"
     assert all(0 < line["mismatch/cut_frac"] < 0.9 for line in steps)
     assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.2
-
-
-def test_a_warm_start_samples_with_each_rounds_policy(folder, tmp_path):
-    """Its engine lives through the rounds; after each copy its weights are compared."""
-    sizes = ["--prompts_per_round=12", "--samples=4", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4"]
-    flags = [*sizes, "--rounds=1", "--min_rounds=1", "--batch_size=8", "--rollout_engine=vllm", "--check_sync=1"]
-    flags += ["--self", f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}"]
-    assert load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'run'}"]) == 0
-    rounds = json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"]
-    assert len(rounds) == 2 and rounds[0]["entropy"] != rounds[1]["entropy"]
 
 
 # ------------------------------------------------------------------------------------------------ a teacher behind vLLM
