@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from parts.foundation.messages import UserError, is_disk_full, is_out_of_memory, memory_shortage, say
-from parts.foundation.processes import end_at_once, in_group, leave_processes, use_huge_pages, wait_passively
+from parts.foundation.processes import end_at_once, leave_processes, use_huge_pages, wait_passively, world
 
 
 def quiet_environment(vllm: bool = False) -> None:
@@ -42,7 +42,7 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
     leave_processes()
@@ -68,7 +68,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1

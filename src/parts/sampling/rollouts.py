@@ -20,13 +20,18 @@ from parts.sampling.sampling import HFEngine, restore_rng, rng_state, same_rng
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
+    """The order of `count` prompts in one pass over the data."""
+    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
+
+
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+            order = epoch_order(config, epoch, len(rows))
         picked.append(rows[order[index]])
     return picked
 

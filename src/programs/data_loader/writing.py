@@ -17,7 +17,6 @@ from programs.data_loader.form_names import kind_of
 # arguments that TRL itself passes to reward functions
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 VERL_OUTSIDE = ("agent_name", "__rollout_n__")  # columns that verl reads beside its five
-DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines would split there
 MESSAGE_FIELDS = ("prompt", "completion", "chosen", "rejected")
@@ -103,8 +102,6 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
     else:
         with open(path, "w", encoding="utf-8", newline="\n") as f:
             f.writelines(ENCODER.encode(row).translate(LINE_ENDS) + "\n" for row in rows)
-        if target != "ours":
-            warn_of_dates(rows)
     return warn_of_lacking(rows) if target == "verl" else 0
 
 
@@ -116,18 +113,6 @@ def warn_of_lacking(rows: list[dict]) -> int:
         got = f'{count} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
         say(f"warning: {got}; try --map answer=COLUMN")
     return count
-
-
-def warn_of_dates(rows: list[dict]) -> None:
-    """Warn about text columns that hold only dates, which pyarrow's JSON reader turns into datetimes."""
-    texts: dict[str, list[str]] = {}
-    for row in rows:
-        inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
-        for name, value in {**row, **inner}.items():
-            if isinstance(value, str):
-                texts.setdefault(name, []).append(value)
-    if names := ", ".join(name for name, values in texts.items() if all(map(DATE_LIKE.fullmatch, values))):
-        say(f"warning: datasets will read {names} as dates, as every value looks like one; try a .parquet output")
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:

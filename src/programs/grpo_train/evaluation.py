@@ -18,7 +18,7 @@ from parts.environments.play_setup import (
 )
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import UserError, need
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, transformers, world
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
@@ -116,11 +116,9 @@ def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
 
 def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
     """Token ids of one greedy completion per prompt, by the sampler that trains."""
-    from transformers import GenerationConfig
-
     ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    greedy = {"generation_config": transformers.GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
     owner = trainer.vllm_generation if trainer.use_vllm else trainer
     changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
     trainer.model.eval()
