@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.foundation.messages import is_out_of_memory, memory_shortage, need, say
+from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
 from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
@@ -125,11 +125,13 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 @contextlib.contextmanager
 def raised_in_all() -> Iterator[None]:
     """Context whose error in one process is raised in all of them; every process must enter it."""
-    failure = None
+    failure, (rank, size) = None, world()
     try:
         yield
-    except Exception as error:
-        failure = error
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
     gather_rows([], failure)
 
 

@@ -17,8 +17,8 @@ from parts.environments.play_setup import (
     pieces,
 )
 from parts.evaluating.paired_tests import held_out_figures
-from parts.foundation.messages import UserError, need
-from parts.foundation.processes import gather_rows, transformers, world
+from parts.foundation.messages import need
+from parts.foundation.processes import gather_rows, raised_in_all, transformers, world
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
@@ -157,12 +157,12 @@ def evaluate(
     """
     rank, size = world()
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
-    samples, failure, conversations = [], None, []
+    conversations = []
     if not setup:
         same = share + rows[:1] if 0 < len(rows) % size <= rank else share  # every process samples the same number
         ids = greedy_completions(trainer, [row["prompt_ids"] for row in same], config.per_device_eval_batch_size)
         ids = ids[: len(share)]
-    try:
+    with raised_in_all():
         if setup:
             conversations = greedy_conversations(config, trainer, setup, share)
             ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
@@ -173,8 +173,6 @@ def evaluate(
         samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
         if setup:
             samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
-    except UserError as error:  # the other processes wait for this one: tell them
-        failure = error
     scorer.load_state_dict(states)
-    samples = gather_rows(samples, failure)
+    samples = gather_rows(samples)
     return held_out_figures(samples, [s["length"] for s in samples], rows), samples
