@@ -144,9 +144,7 @@ class RolloutSettings(TrainerSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
-    )
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
@@ -180,17 +178,13 @@ class RolloutSettings(TrainerSettings):
         "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
-        auto="what memory holds, at most 8192",
+        auto=True,
     )
     share_prompts: bool = setting(
         True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
-        2**26,
-        "logits (tokens x vocabulary) that exist at once",
-        positive=True,
-        free=True,
-        auto="what memory holds, at most 67108864",
+        2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True, auto=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)

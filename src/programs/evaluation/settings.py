@@ -64,10 +64,7 @@ class Config(ConversationSettings):
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
-        32768,
-        "tokens per batch, with completions; halved when memory runs out",
-        positive=True,
-        auto="what memory holds, at most 32768",
+        32768, "tokens per batch, with completions; halved when memory runs out", positive=True, auto=True
     )
     batch_size: int = setting(0, "most sequences per batch (0: as many as batch_tokens allows)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
