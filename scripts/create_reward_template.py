@@ -52,26 +52,26 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       119-165  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       168-177  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       180-318  dialect          Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       321-350  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       353-570  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       573-661  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       664-866  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      869-1151  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1154-1260  extracts         Extract from a Python file what some of its names need
-#     1263-1464  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1467-1578  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1581-1838  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1841-1991  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1994-2208  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2211-2281  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2284-2836  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2839-3143  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3146-3284  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3287-3418  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3421-3617  command          The command line
+#       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       182-320  dialect          Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       323-352  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       355-572  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       575-663  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       666-868  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      871-1153  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1156-1262  extracts         Extract from a Python file what some of its names need
+#     1265-1466  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1469-1580  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1583-1849  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1852-2002  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2005-2219  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2222-2292  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2295-2847  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2850-3154  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3157-3295  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3298-3431  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3434-3640  command          The command line
 
 import argparse
 import ast
@@ -153,7 +153,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -1671,14 +1673,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -1706,19 +1722,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3379,6 +3390,13 @@ def limits_of(args) -> str:
     return repr(limits | ({"stop_at_first_failure": True} if args.stop_at_first_failure else {})).replace("'", '"')
 
 
+def sandbox_source() -> str:
+    """The sandbox that --one_file includes."""
+    path = SCRIPTS / "sandbox.py"
+    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
+    return path.read_text(encoding="utf-8")
+
+
 def code_reward(args) -> str:
     """The text of the task passes_tests: beside sandbox.py, or with it inside."""
     words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
@@ -3386,14 +3404,9 @@ def code_reward(args) -> str:
     text = text.replace("my_reward.py", args.output.name, 1)
     if not args.one_file:
         return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
-    path = SCRIPTS / "sandbox.py"
-    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
-    sandbox, head = path.read_text(encoding="utf-8"), text[: text.index("import re\n")]
+    head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
     constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
-    return (
-        assembled(head, [sandbox, text.replace("sandbox import", "waiting import")], [args.name, "serve"], constants)
-        + START_SERVER
-    )
+    return assembled(head, [sandbox_source(), body], [args.name, "serve"], constants) + START_SERVER
 
 
 def tried_on_programs(args) -> dict:
@@ -3501,6 +3514,16 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     return parse_flags(parser, argv, removed=REMOVED)
 
 
+def taken_names(args) -> set[str]:
+    """Names that the written file uses itself."""
+    if args.source:
+        return {"score", "compute_score"}
+    if args.one_file:
+        return names_in([sandbox_source(), ONE_FILE])
+    alone = args.task in ("final_number", "passes_tests")
+    return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
+
+
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
@@ -3533,9 +3556,9 @@ def check_flags(args) -> None:
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
     fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
-    texts = [CONTRACT, ADAPTERS, *(TASKS[args.task].texts if args.task else ())]
-    taken = args.name in (names_in(texts) if args.task else ("score", "compute_score")) and not args.inline
-    need(fine and not taken, f"got --name {args.name!r}; expected a Python name that the file does not use itself")
+    flag = "--signature with the name" if args.signature else "--name"
+    taken = args.name in taken_names(args) and not args.inline
+    need(fine and not taken, f"got {flag} {args.name!r}; expected a Python name that the file does not use itself")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")

@@ -29,33 +29,33 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 
 # Contents
 #        96-107  python source      Parses Python source in a process with threads
-#       110-156  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       159-167  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       170-308  dialect            Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       311-340  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       343-361  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       364-581  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       584-713  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       716-892  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       895-992  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#      995-1155  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1158-1404  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1407-1493  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1496-1525  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1528-1550  prompts            Load training and held-out prompts as token ids
-#     1553-1571  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1574-1644  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1647-1655  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1658-1752  bad rows           Errors about bad rows, and the values that a row may hold
-#     1755-2025  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2028-2394  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2397-2617  choices            Questions with choices: find the choices of a row, and which one is right
-#     2620-3067  forms              Convert rows of each form to the schema
-#     3070-3185  form names         Tell a row's form by the names of its fields, and convert it
-#     3188-3401  writing            Write rows for each target, and choose held-out rows
-#     3404-3705  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3708-3842  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3845-4098  command            The command line, and what --inspect shows
+#       110-158  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       161-169  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       172-310  dialect            Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       313-342  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       345-363  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       366-583  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       586-715  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       718-894  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       897-994  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#      997-1157  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1160-1406  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1409-1495  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1498-1527  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1530-1552  prompts            Load training and held-out prompts as token ids
+#     1555-1573  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1576-1642  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1645-1653  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1656-1750  bad rows           Errors about bad rows, and the values that a row may hold
+#     1753-2023  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2026-2392  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2395-2615  choices            Questions with choices: find the choices of a row, and which one is right
+#     2618-3065  forms              Convert rows of each form to the schema
+#     3068-3183  form names         Tell a row's form by the names of its fields, and convert it
+#     3186-3399  writing            Write rows for each target, and choose held-out rows
+#     3402-3703  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3706-3838  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3841-4092  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -144,7 +144,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -1581,10 +1583,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -1636,11 +1636,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -3821,8 +3819,6 @@ def stream_dataset(kind: str, sources, **reading):
     For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
     share the rows. A bad row raises BadRows at once unless on_bad is "skip".
     """
-    import torch
-
     settings = Settings(kind, **reading)
 
     def refuse(item: dict) -> None:
@@ -3927,10 +3923,8 @@ def settings_of(args) -> Settings:
 
 def open_tokenizer(name: str):
     need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
-    from transformers import AutoTokenizer
-
     try:
-        return AutoTokenizer.from_pretrained(tokenizer_of(name))
+        return transformers.AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
         raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 

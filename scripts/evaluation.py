@@ -38,60 +38,61 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       151-162  python source       Parses Python source in a process with threads
-#       165-261  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       264-275  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       278-439  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       442-616  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       619-953  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      956-1021  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1024-1241  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1244-1357  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1360-1594  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1597-1694  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1697-1832  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1835-2116  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2119-2249  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2252-2278  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2281-2296  prompts             Load training and held-out prompts as token ids
-#     2299-2310  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2313-2369  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2372-2583  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2586-2843  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2846-3159  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3162-3315  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3318-3550  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3553-3694  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3697-3759  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3762-4017  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4020-4178  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4181-4344  play                Play a policy's conversations with environments; each turn samples all open …
-#     4347-4527  play setup          Set up and score conversations, for all programs that take --environment
-#     4530-4823  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4826-4834  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4837-5135  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5138-5306  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5309-5357  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5360-5432  norms               Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
-#     5435-5623  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5626-5708  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5711-5943  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5946-6000  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6003-6021  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6024-6175  memory              The memory that a run will need, from the shape of its networks
-#     6178-6232  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6235-6276  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6279-6451  paired tests        Intervals, paired tests, pass@k
-#     6454-6506  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6509-6675  settings            Settings
-#     6678-6848  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6851-7141  tasks               What a task is; generation, mathematics, code
-#     7144-7288  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7291-7491  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7494-7641  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7644-7923  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7926-8048  models              Models in vLLM, on servers, and none; opening those that were named
-#     8051-8220  run                 Running the tasks, and the command line
+#       152-163  python source       Parses Python source in a process with threads
+#       166-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       273-284  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       287-448  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       451-650  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       653-989  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      992-1060  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1063-1280  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1283-1396  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1399-1633  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1636-1733  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1736-1871  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1874-2155  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2158-2288  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2291-2317  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2320-2335  prompts             Load training and held-out prompts as token ids
+#     2338-2349  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2352-2402  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2405-2616  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2619-2885  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2888-3197  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3200-3353  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3356-3588  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3591-3732  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3735-3797  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3800-4055  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4058-4216  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4219-4382  play                Play a policy's conversations with environments; each turn samples all open …
+#     4385-4561  play setup          Set up and score conversations, for all programs that take --environment
+#     4564-4853  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4856-4864  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4867-5154  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5157-5324  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5327-5375  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5378-5450  norms               Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     5453-5641  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5644-5726  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5729-5958  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5961-6015  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6018-6031  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6034-6060  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6063-6214  memory              The memory that a run will need, from the shape of its networks
+#     6217-6271  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6274-6312  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6315-6479  paired tests        Intervals, paired tests, pass@k
+#     6482-6534  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6537-6683  settings            Settings
+#     6686-6856  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6859-7149  tasks               What a task is; generation, mathematics, code
+#     7152-7296  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7299-7490  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7493-7640  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7643-7908  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7911-8030  models              Models in vLLM, on servers, and none; opening those that were named
+#     8033-8202  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -248,8 +249,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -455,7 +464,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -463,12 +472,36 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     kinds = {"positive": positive, "free": free, "several": several, "auto": auto, "section": section}
     return field(metadata={"help": help, "choices": choices, **kinds}, **value)
+
+
+def in_order(**after):
+    """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
+
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
+    """
+
+    def decorate(config_class):
+        fields = config_class.__dataclass_fields__
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
+            if name not in order or name in after:
+                order = [other for other in order if other != name]
+                before = after.get(name, previous)
+                order.insert(order.index(before) + 1 if before else 0, name)
+            previous = name
+        config_class.__dataclass_fields__ = {name: fields[name] for name in order}
+        return config_class
+
+    return decorate
 
 
 def parse_bool(text: str) -> bool:
@@ -502,7 +535,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
@@ -623,6 +657,7 @@ WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the other
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -648,8 +683,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -696,10 +730,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -708,6 +740,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def device_name(config: BaseConfig) -> str:
@@ -723,9 +768,6 @@ def device_name(config: BaseConfig) -> str:
 
 def start_processes(config: BaseConfig):
     """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
-    import torch
-    import torch.distributed as dist
-
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
     need(
@@ -734,7 +776,7 @@ def start_processes(config: BaseConfig):
         "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
     )
     name = device_name(config)
-    if size > 1 and not dist.is_initialized():
+    if size > 1 and not torch.distributed.is_initialized():
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
@@ -744,9 +786,9 @@ def start_processes(config: BaseConfig):
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
         # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
-        import torch.distributed.nn.functional
-
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
+        importlib.import_module("torch.distributed.nn.functional")
+        backend = "cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend, timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # new streams and graphs use it
@@ -860,16 +902,10 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -989,9 +1025,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -1015,7 +1054,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2337,12 +2376,6 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
     raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
-@functools.cache
-def note_thinking(url: str) -> None:
-    """Say once that a server's texts lack its thinking."""
-    say(f"warning: {url} returns its thinking apart from its text, which lacks it; try it without a reasoning parser")
-
-
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
     """One completion: messages go to /chat/completions, text to /completions.
 
@@ -2365,7 +2398,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
     if said.get("reasoning_content") or said.get("reasoning"):
-        note_thinking(base_url)
+        say_once(f"warning: {base_url} returns its thinking apart from its text; try it without a reasoning parser")
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
@@ -2676,14 +2709,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -2711,19 +2758,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3036,12 +3078,6 @@ def finite_number(value) -> float | None:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3096,6 +3132,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -3118,27 +3176,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -3147,7 +3184,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -4503,7 +4541,7 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
@@ -4511,10 +4549,6 @@ def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple
 def score_weights(reward: Reward, names) -> dict[str, float]:
     """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:
@@ -4588,10 +4622,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -4649,11 +4681,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -4844,9 +4874,8 @@ WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 
 @functools.cache
 def roomy_layer():
     """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
-    from transformers.cache_utils import DynamicLayer
 
-    class RoomyLayer(DynamicLayer):
+    class RoomyLayer(transformers.cache_utils.DynamicLayer):
         """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
         With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
@@ -4913,19 +4942,15 @@ def roomy(x, needed: int):
 
 def give_room(cache) -> None:
     """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
-        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+    for i, layer in enumerate(cache.layers if isinstance(cache, transformers.Cache) else ()):
+        if type(layer) is transformers.cache_utils.DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
 
 
 def has_plain_layers(cache, config) -> bool:
     """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
-    from transformers.cache_utils import DynamicCache
-
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+    if window or getattr(config, "window_size", None) or not isinstance(cache, transformers.DynamicCache):
         return False
     return all(type(layer) is roomy_layer() for layer in cache.layers)
 
@@ -4974,8 +4999,6 @@ class KeptTexts:
 
         `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
-        from transformers.cache_utils import DynamicCache
-
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
         order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
         for part in self.parts:
@@ -4985,7 +5008,7 @@ class KeptTexts:
             mask, columns = part.mask[index].sort(dim=1, stable=True)
             masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
             places.append((index[:, None], columns[:, -width:]))
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(self.parts[0].layers)):
             pairs = [part.layers[layer] for part in self.parts]
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
@@ -5047,9 +5070,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
 
 def select_rows(cache, rows) -> None:
     """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    overridden = type(cache).batch_select_indices is not transformers.Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
     if groups := getattr(cache, "groups", None):
         cache.groups = groups.of_rows(rows)
@@ -5118,9 +5139,7 @@ class Groups:
 
 def group_rows(cache, mask, which):
     """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
-    from transformers.cache_utils import DynamicCache
-
-    grouped = DynamicCache()
+    grouped = transformers.DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -5171,7 +5190,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
         logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
@@ -5183,7 +5201,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         return piece(hidden, targets)
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+        parts = [torch.utils.checkpoint.checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
     else:
         parts = [piece(h, t) for h, t in pieces]
     logprobs, entropy = zip(*parts, strict=True)
@@ -5751,7 +5769,6 @@ class HFEngine:
         if compute_dtype(config, models.device) == torch.float32:
             self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
-        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def can_record(self) -> bool:
@@ -5924,9 +5941,7 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
-            if not engine.noted:
-                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
-            engine.noted = True
+            say_once("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():
@@ -6008,17 +6023,41 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
     Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
     """
-    (rank, size), samples, failure = world(), [], None
+    rank, size = world()
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
-    try:
-        with leaving_early():
-            samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
-        whole = size == 1 or isinstance(error, UserError | StopRequested)
-        failure = error if whole else kind(f"process {rank}: {message}")
-    return gather_rows(samples, failure, shares)
+    with raised_in_all(), leaving_early():
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    return gather_rows(samples, shares=shares)
+
+
+# ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
+
+
+@dataclass
+class ConversationSettings(BaseConfig):
+    """What programs have that play conversations with an environment."""
+
+    environment: str = setting(
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.environment else 1
+        return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
 
 
 # -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
@@ -6246,9 +6285,6 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
-
-
 def make_folder(config: BaseConfig) -> None:
     """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
@@ -6314,8 +6350,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
 
 def resampled_sums(columns: list, samples: int, seed: int):
     """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    import numpy as np
-
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
@@ -6336,8 +6370,6 @@ class Values:
 
     def of(self, ratio):
         """f of a number or array."""
-        import numpy as np
-
         with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
@@ -6360,8 +6392,6 @@ class Values:
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
     """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
-    import numpy as np
-
     rows = [i for i, x in enumerate(values.top) if x is not None]
     top, bottom = values.columns(rows)
     result = {"value": None, "stderr": None, "ci95": None, "n": len(rows), "of": len(values.top), "interval": "none"}
@@ -6412,8 +6442,6 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        import numpy as np
-
         sums = resampled_sums([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -6509,8 +6537,9 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 # ---------------------------------------------------------------------- settings (src/programs/evaluation/settings.py)
 
 
+@in_order(task="", engine="tool_format")
 @dataclass
-class Config(BaseConfig):
+class Config(ConversationSettings):
     """All settings and their defaults; every field is a flag and a key of --config."""
 
     # what
@@ -6541,22 +6570,8 @@ class Config(BaseConfig):
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
-    environment: str = setting(
-        "",
-        "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}",
-        section="conversations",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
+    max_prompt_tokens: int = setting(
+        512, "longer prompts of conversations are left out, and counted", positive=True, section="conversations"
     )
     # engine
     engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"], section="engine")
@@ -6572,10 +6587,7 @@ class Config(BaseConfig):
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
-        32768,
-        "tokens per batch, with completions; halved when memory runs out",
-        positive=True,
-        auto="what memory holds, at most 32768",
+        32768, "tokens per batch, with completions; halved when memory runs out", positive=True, auto=True
     )
     batch_size: int = setting(0, "most sequences per batch (0: as many as batch_tokens allows)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
@@ -6596,10 +6608,6 @@ class Config(BaseConfig):
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
             self.task = [*self.task, "environment"]
-
-    @property
-    def conversation_tokens(self) -> int:
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
     @property
     def template_file(self) -> str:
@@ -7468,7 +7476,7 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())
     sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in asked]
     local = [asked[i] for i in dealt(sizes, [tuple(r.ids) for r in asked], size)[rank]]
-    computed, failure = {}, None
+    computed = {}
     bar = tqdm(total=len(local), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
@@ -7476,18 +7484,9 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
         cache.add(local[i].key(), output)
         bar.update()
 
-    try:
+    with raised_in_all(), bar, contextlib.closing(cache):
         getattr(model, kind)(local, done)
-    except Exception as error:  # the other processes wait for this one: tell them
-        plain = size == 1 or isinstance(error, UserError)
-        failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
-    finally:
-        bar.close()
-        cache.close()
-    parts = gather_rows([computed], failure) if size > 1 else [computed]
-    if failure:
-        raise failure
-    fresh = {key: output for part in parts for key, output in part.items()}
+    fresh = {key: output for part in gather_rows([computed]) for key, output in part.items()}
     return [fresh[key] if key in fresh else cache.rows[key] for key in keys], reused
 
 
@@ -7671,9 +7670,6 @@ class PrefixEngine(HFEngine):
 
     def behind_prefix(self, sequences: list[list[int]]) -> tuple:
         """(the sequences without the shared prefix, its mask [B, T] and its cache); as they are, None, None without."""
-        import torch
-        from transformers.cache_utils import DynamicCache
-
         size = len(self.prefix)
         if not size or any(len(ids) <= size or ids[:size] != self.prefix for ids in sequences):
             return sequences, None, None
@@ -7682,7 +7678,7 @@ class PrefixEngine(HFEngine):
             ids = torch.tensor([self.prefix], device=device)
             with torch.no_grad(), autocast(self.config, device):
                 self.pairs = pairs_of(cached_states(self.models.policy, ids, torch.ones_like(ids), None)[1])
-        cache, rows = DynamicCache(), len(sequences)
+        cache, rows = transformers.DynamicCache(), len(sequences)
         cache.layers = [roomy_layer()(*(x.expand(rows, -1, -1, -1) for x in pair)) for pair in self.pairs]
         return [ids[size:] for ids in sequences], torch.ones(rows, size, dtype=torch.long, device=device), cache
 
@@ -7699,8 +7695,6 @@ class PrefixEngine(HFEngine):
         return super().draw(log_probs, uniform)
 
     def ends(self, tokens, rows, t):
-        import torch
-
         ended = super().ends(tokens, rows, t)
         if not self.stops or (t + 1) % STOP_EVERY:
             return ended
@@ -7757,17 +7751,14 @@ class LocalModel:
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
         need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
             options = {"dtype": dtype, **attention_choice(self.config)}
-            model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
-            tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
+            model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(source, base))
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
@@ -7820,8 +7811,6 @@ class LocalModel:
             self.budget = len(rows) // 2 * size
             say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
             if self.device.type == "cuda":
-                import torch
-
                 torch.cuda.empty_cache()
 
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
@@ -7854,8 +7843,6 @@ class LocalModel:
 
     def noise(self, requests: list[Request], width: int):
         """Uniform draws [B, width] that depend on seed, prompt and sample only, so on no batch; None for greedy."""
-        import numpy as np
-
         if not self.config.temperature:
             return None
         seeds = [[self.config.seed, r.seed(), r.sample] for r in requests]
@@ -7899,8 +7886,6 @@ class LocalModel:
 
     def logprob_batch(self, batch: dict, requests: list[Request], shares: bool, done) -> None:
         """`logprob` for {tokens: requests} that fit memory at once; pads stand on the right, where nothing looks."""
-        import torch
-
         rows, mask, cache = list(map(list, batch)), None, None
         if shares:
             rows, mask, cache = self.engine.behind_prefix(rows)
@@ -7948,9 +7933,6 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
-        import torch
-        from transformers import AutoConfig, AutoTokenizer
-
         refuse_adapter(source, "--model", "with --engine vllm")
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
@@ -7960,8 +7942,8 @@ class VllmModel(LocalModel):
         settings |= {"enable_prefix_caching": True} | vllm_options(self.config.vllm_args, OURS)
         try:
             self.vllm, self.llm = vllm, vllm.LLM(model=source, **settings)
-            shape = AutoConfig.from_pretrained(source)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            shape = transformers.AutoConfig.from_pretrained(source)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:
             raise UserError(f"got --engine vllm, which fails to start: {error}; try --engine hf") from error

@@ -28,12 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         50-82  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
-#         85-88  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        91-229  dialect   Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each name …
-#       232-261  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       264-680  plan      Plan an image: a row of the table of compatible versions, and further packages
-#       683-878  command   The files beside the Dockerfile, and the command line
+#         50-84  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
+#         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
+#        93-231  dialect   Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each name …
+#       234-263  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       266-682  plan      Plan an image: a row of the table of compatible versions, and further packages
+#       685-880  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -70,7 +70,9 @@ def need(condition, message: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:

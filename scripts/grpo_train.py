@@ -36,57 +36,59 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       146-157  python source     Parses Python source in a process with threads
-#       160-256  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       259-304  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       307-468  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       471-671  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       674-967  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      970-1035  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1038-1255  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1258-1371  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1374-1619  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1622-1719  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1722-1857  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1860-2141  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2144-2323  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2326-2417  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2420-2500  prompts           Load training and held-out prompts as token ids
-#     2503-2709  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2712-2969  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2972-3232  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3235-3388  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3391-3623  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3626-3767  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3770-3832  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3835-4090  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4093-4251  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4254-4429  play              Play a policy's conversations with environments; each turn samples all open …
-#     4432-4584  play setup        Set up and score conversations, for all programs that take --environment
-#     4587-4931  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4934-5056  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5059-5120  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5123-5129  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5132-5213  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5216-5297  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5300-5318  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5321-5583  memory            The memory that a run will need, from the shape of its networks
-#     5586-5794  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5797-5881  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5884-6010  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6013-6060  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6063-6095  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6098-6167  summary           summary.json and the lines at the end of a run
-#     6170-6365  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6368-6399  paired tests      Intervals, paired tests, pass@k
-#     6402-6660  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6663-6778  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6781-6981  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6984-7142  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7145-7266  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7269-7516  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7519-7620  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7623-7869  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       148-159  python source     Parses Python source in a process with threads
+#       162-266  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       269-314  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       317-478  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       481-684  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       687-985  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      988-1056  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1059-1276  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1279-1392  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1395-1640  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1643-1740  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1743-1878  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1881-2162  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2165-2358  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2361-2452  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2455-2535  prompts           Load training and held-out prompts as token ids
+#     2538-2744  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2747-3013  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3016-3292  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3295-3448  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3451-3683  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3686-3827  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3830-3892  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3895-4150  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4153-4311  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4314-4489  play              Play a policy's conversations with environments; each turn samples all open …
+#     4492-4640  play setup        Set up and score conversations, for all programs that take --environment
+#     4643-4983  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4986-5108  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5111-5172  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5175-5180  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5183-5189  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5192-5273  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5276-5383  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5386-5404  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5407-5669  memory            The memory that a run will need, from the shape of its networks
+#     5672-5880  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5883-5967  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5970-6095  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6098-6107  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6110-6157  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6160-6192  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6195-6264  summary           summary.json and the lines at the end of a run
+#     6267-6462  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6465-6496  paired tests      Intervals, paired tests, pass@k
+#     6499-6743  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6746-6859  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6862-7054  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7057-7211  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7214-7329  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7332-7564  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7567-7667  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7670-7912  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -243,8 +245,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -484,7 +494,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -492,7 +502,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -503,14 +513,16 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 def in_order(**after):
     """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order applies to --help, the YAML template and saved settings.
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
     """
 
     def decorate(config_class):
         fields = config_class.__dataclass_fields__
-        order = list(config_class.__base__.__dataclass_fields__)
-        previous = order[-1]
-        for name in config_class.__annotations__:
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
             if name not in order or name in after:
                 order = [other for other in order if other != name]
                 before = after.get(name, previous)
@@ -553,7 +565,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
@@ -679,6 +692,7 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident s
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -704,8 +718,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -725,10 +738,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -737,6 +748,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
@@ -845,10 +869,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -862,10 +882,8 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -1003,9 +1021,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -1029,7 +1050,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2289,6 +2310,15 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
+    for messages in kinds.values() if tokenizer.chat_template else ():
+        asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -2306,9 +2336,14 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
-    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
-    if unread:
-        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
+    settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
+    if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
+        say(f"warning: {template} does not read {', '.join(unread)}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2802,14 +2837,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -2837,19 +2886,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3172,12 +3216,6 @@ def known_scores(samples: list[dict]) -> list[float]:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3230,6 +3268,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         except CallFailed as failed:
             return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
 
 # --------------------------------------------------------------- environments (src/parts/environments/environments.py)
@@ -4565,13 +4625,9 @@ def playable_rows(
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:
@@ -4612,10 +4668,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -4667,11 +4721,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -5120,6 +5172,14 @@ def cut_vocabulary(network, known: int) -> None:
             layer.org_vocab_size = min(known, layer.org_vocab_size)
 
 
+# --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
+
+
+def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
+    """The order of `count` prompts in one pass over the data."""
+    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
+
+
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
 
@@ -5260,6 +5320,32 @@ class RunSettings(BaseConfig):
     # logs and checkpoints
     resume: bool = setting(False, "continue from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
+
+
+@dataclass
+class ConversationSettings(BaseConfig):
+    """What programs have that play conversations with an environment."""
+
+    environment: str = setting(
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.environment else 1
+        return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -5906,7 +5992,7 @@ def follow_umask(folder: Path) -> None:
 
 def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -5915,9 +6001,11 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # removing it takes time, in which the process may be killed
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(target, before)
         os.replace(temporary, target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
@@ -5973,9 +6061,6 @@ def check_folder(config: BaseConfig) -> bool:
     return True
 
 
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
-
-
 def make_folder(config: BaseConfig) -> None:
     """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
@@ -6008,6 +6093,18 @@ def write_settings(config: BaseConfig) -> None:
     if world()[0] == 0:
         write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
+
+
+# ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
+
+
+def trainer_checkpoints(folder: Path) -> dict[int, Path]:
+    """Complete checkpoints of a trainer of transformers by step; it writes trainer_state.json last."""
+    complete = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            complete[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+    return complete
 
 
 # ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
@@ -6125,7 +6222,7 @@ def report(config: BaseConfig, summary: dict) -> None:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
     summary["faults"] = faults_at_end(rows, summary, rate)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
@@ -6185,7 +6282,7 @@ def reward_means(samples: list[dict]) -> dict[str, float]:
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
@@ -6314,7 +6411,7 @@ class RunLog:
         """Append a few samples to samples.jsonl."""
         if not self.active:
             return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8", errors="backslashreplace") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
@@ -6405,6 +6502,7 @@ def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) 
 @in_order(
     profile="",
     max_prompt_length="chat_template_kwargs",
+    environment="reward_retries",
     stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
@@ -6413,7 +6511,7 @@ def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) 
     per_device_eval_batch_size="allow_overlap",
 )
 @dataclass
-class Config(TrainerSettings):
+class Config(TrainerSettings, ConversationSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
@@ -6423,14 +6521,6 @@ class Config(TrainerSettings):
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
-    environment: str = setting("", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies")
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: the longest prompt plus max_turns answers)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
@@ -6519,12 +6609,6 @@ class Config(TrainerSettings):
         """The bound of a prompt, by the name that the parts read."""
         return self.max_prompt_length
 
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        turns = self.max_turns if self.environment else 1
-        return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
-
 
 PROFILES = {
     # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
@@ -6588,13 +6672,12 @@ def trainer_fields(pairs: list[str]) -> dict:
     """Read --trainer_args: key=value with a field of TRL's GRPOConfig, typed by transformers' parser."""
     if not pairs:
         return {}
-    from transformers import HfArgumentParser
     from trl import GRPOConfig
 
     def refuse(message: str) -> None:
         raise UserError(f"got --trainer_args {pair!r}: {message}")
 
-    parser, values = HfArgumentParser(GRPOConfig), {}
+    parser, values = transformers.HfArgumentParser(GRPOConfig), {}
     parser.error = refuse
     names, flags = ([f.name for f in dataclasses.fields(kind)] for kind in (GRPOConfig, Config))
     for pair in pairs:
@@ -6718,11 +6801,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    order = []
-    for epoch in range(math.ceil(length / count)):
-        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
-        order += range(count) if passed is None else passed.tolist()
-    return order[:length]
+    shuffled = config.shuffle_dataset
+    passes = (epoch_order(config, epoch, count) if shuffled else range(count) for epoch in itertools.count())
+    return list(itertools.islice(itertools.chain.from_iterable(passes), length))
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there
@@ -6860,16 +6941,8 @@ class Scorer:
         function = self.functions[name]
         if function is environment_score:
             return environment_score(rows)
-
-        def given(chosen: slice) -> dict:
-            return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | extra
-
-        try:
-            result = scored_batch(function, given(slice(None)), self.limits)
-        except CallFailed as failed:
-            cause, alone = failed.__cause__, lambda row: given(slice(row, row + 1))
-            raise blamed_row(name, function, failed.number, cause, completions, alone, self.limits) from cause
-        return checked_scores(name, result, completions)
+        results = raw_results({name: function}, rows, completions, completion_ids, self.limits, **extra)
+        return checked_scores(name, results[name], completions)
 
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
@@ -7076,11 +7149,9 @@ def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
 
 def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
     """Token ids of one greedy completion per prompt, by the sampler that trains."""
-    from transformers import GenerationConfig
-
     ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    greedy = {"generation_config": transformers.GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
     owner = trainer.vllm_generation if trainer.use_vllm else trainer
     changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
     trainer.model.eval()
@@ -7119,12 +7190,12 @@ def evaluate(
     """
     rank, size = world()
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
-    samples, failure, conversations = [], None, []
+    conversations = []
     if not setup:
         same = share + rows[:1] if 0 < len(rows) % size <= rank else share  # every process samples the same number
         ids = greedy_completions(trainer, [row["prompt_ids"] for row in same], config.per_device_eval_batch_size)
         ids = ids[: len(share)]
-    try:
+    with raised_in_all():
         if setup:
             conversations = greedy_conversations(config, trainer, setup, share)
             ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
@@ -7135,10 +7206,8 @@ def evaluate(
         samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
         if setup:
             samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
-    except UserError as error:  # the other processes wait for this one: tell them
-        failure = error
     scorer.load_state_dict(states)
-    samples = gather_rows(samples, failure)
+    samples = gather_rows(samples)
     return held_out_figures(samples, [s["length"] for s in samples], rows), samples
 
 
@@ -7165,9 +7234,7 @@ def sampler_dtype(config: Config, args) -> str:
         return "bfloat16" if args.bf16 else "float16"
     kind = args.model_init_kwargs["dtype"]
     if kind == "auto":  # that of the saved weights, where vLLM's own auto takes bfloat16 for float32
-        from transformers import AutoConfig
-
-        kind = AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
+        kind = transformers.AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
     return str(kind).removeprefix("torch.")
 
 
@@ -7222,12 +7289,8 @@ def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
     engine, step = trainer.vllm_generation, trainer.state.global_step
     if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors
         return
-    failure = None
-    try:
+    with raised_in_all():
         watch.compare(step, with_tied_head(engine), network_of(engine).get_model())
-    except Exception as error:  # the other processes wait for this one: tell them
-        failure = error
-    gather_rows([], failure)
 
 
 def judge_logprobs(config: Config, args, watch: SyncCheck | None, step: int, logs: dict) -> None:
@@ -7269,22 +7332,9 @@ def with_tied_head(engine) -> Iterator[tuple]:
 # ---------------------------------------------------------------------- callback (src/programs/grpo_train/callback.py)
 
 
-def saved_steps(config: Config) -> dict[int, Path]:
-    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    checkpoints = {}
-    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
-        try:
-            state = json.loads((folder / "trainer_state.json").read_text())
-            state["stateful_callbacks"]["RunCallback"]
-        except (OSError, ValueError, KeyError):
-            continue
-        checkpoints[state["global_step"]] = folder
-    return dict(sorted(checkpoints.items()))
-
-
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    saved = saved_steps(config) if check_folder(config) else {}
+    saved = trainer_checkpoints(Path(config.output_dir) / "checkpoints") if check_folder(config) else {}
     if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
@@ -7295,9 +7345,7 @@ def save_as_it_came(config: Config, folder: Path) -> None:
 
     An adapter has no generation settings of its own.
     """
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
     if (folder / "generation_config.json").exists():
         generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
 
@@ -7313,18 +7361,20 @@ def export_final(config: Config, trainer) -> None:
     need(list(raw.glob("*.safetensors")), f"got no weights from the sharded model; expected whole ones; try {whole}")
 
     def write(folder: Path) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
+        auto = transformers.AutoModelForCausalLM
+        dtype = (
+            getattr(transformers.AutoConfig.from_pretrained(base_of(config.model)), "dtype", None)
+            or trainer.model.dtype
+        )
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
         if config.merge_lora:
-            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
+            merged(load_pretrained(auto, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
-            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+            auto.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
         save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)
@@ -7508,12 +7558,10 @@ class GrpoRun:
 
 def make_callback(run: GrpoRun):
     """A transformers callback that hands its events to a GrpoRun; its class is made here, as imports take seconds."""
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import ExportableState
-
+    kinds = transformers.TrainerCallback, transformers.trainer_callback.ExportableState
     methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
     static = {name: staticmethod(method) for name, method in methods.items()}
-    return type("RunCallback", (TrainerCallback, ExportableState), static)()
+    return type("RunCallback", kinds, static)()
 
 
 # ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
@@ -7551,7 +7599,6 @@ def trained_tensors(model) -> dict:
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
-    from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     leave_out_cudnn_attention()
@@ -7588,7 +7635,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():
         # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         trainer.model.get_parameter(name).data = exact.get(name, x).to(x.device).float()
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)
     run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
@@ -7626,16 +7673,12 @@ def check_padding(trainer) -> None:
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    import warnings
-
-    from transformers.utils import logging
-
     defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
     defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
     quiet_environment(bool(config.use_vllm))
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
     with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield

@@ -28,12 +28,12 @@ The reward library loads this file when a function grades mathematics.
 #         65-76  python source   Parses Python source in a process with threads
 #        79-211  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
 #       214-349  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       352-580  vocabulary      Patterns, names and units; bringing texts into one notation
-#       583-963  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#      966-1146  worker          The worker process that asks math-verify, with time limits
-#     1149-1320  equality        Equality of values and of answers
-#     1323-1467  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1470-1559  command         The score of a completion, and the command line
+#       352-596  vocabulary      Patterns, names and units; bringing texts into one notation
+#       599-979  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#      982-1162  worker          The worker process that asks math-verify, with time limits
+#     1165-1351  equality        Equality of values and of answers
+#     1354-1498  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1501-1590  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -351,7 +351,10 @@ def is_program(text: str) -> bool:
 
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
-_TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
+_TEXT = (
+    r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
+    r"|ensuremath)(?![a-z])"
+)
 _AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
 _LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
@@ -374,15 +377,24 @@ _CLEAN = [
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
-        (r"\\[dtc]frac", r"\\frac"),
+        (r"\\(?:[dtcs]|nice)frac", r"\\frac"),
+        (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
+        (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|°", " degree "),
+        ("℃", "°C"),
+        ("℉", "°F"),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
+        (r"degrees? +C(?![A-Za-z])", "degree celsius"),
+        (r"degrees? +F(?![A-Za-z])", "degree fahrenheit"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
         (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
+        (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
+        (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
+        (r"^\s*(?:either|both)\b", ""),
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),
@@ -405,10 +417,10 @@ _CLEAN = [
         (r"\\mp", "∓"),
         (r"\\cup(?![a-z])", "∪"),
         (r"\\in(?![a-z])", "∈"),
-        (r"\\(?:mid|vert)(?![a-z])", "|"),
+        (r"\\(?:mid|[lr]?vert)(?![a-z])", "|"),
         (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"),
         ("ℝ", "R"),
-        (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"),
+        (r"\\(?:emptyset|varnothing)|[∅Ø]", "⦃⦄"),
         (r"\\(?:\{|lbrace)", "⦃"),
         (r"\\(?:\}|rbrace)", "⦄"),
         (r"\\langle|⟨", "("),
@@ -420,15 +432,18 @@ _CLEAN = [
             r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
             lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
         ),
-        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
+        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
+        (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:there (?:is|are) )?no (?:real )?solutions? ?$", "⦃⦄"),
+        (r"(?i)^ ?(?:(?:there (?:is|are) )?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
+        (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
-        (r"^ ?[⦃{]?[A-J](?:(?:[ ,;、&]|and\b)+[A-J])+[⦄}]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
@@ -478,7 +493,8 @@ _UNITS = {
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
         "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
-        "degree deg 度|rad radian|% percent prozent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
+        "mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
@@ -495,7 +511,7 @@ _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
-    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+    r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(
@@ -778,7 +794,7 @@ def _read(text: str, depth: int = 0) -> _Value:
         text = re.sub(
             r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
         )
-    if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
+    if m := re.fullmatch(r"\\begin ?\{((?:[pbB]|small)?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
         return down(m[1])  # the set of x such that
@@ -867,7 +883,7 @@ def _minus(left: _Value, right: _Value) -> list:
     return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
 
 
-_PERCENT = re.compile("pour cent|por ciento|パーセント")
+_PERCENT = re.compile("per cent|percentage points?|pour cent|por ciento|パーセント")
 _CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
 _WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
 
@@ -1187,6 +1203,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()}
+    if "degree" in left & right and len(left | right) == 2:  # 25 degrees for 25 °C
+        return _close(a, g)
     return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
 
 
@@ -1214,6 +1232,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return _same(a, g, todo)
     if kinds == {"num"}:
         return _same_number(a, g)
+    if kinds == {"mat", "seq"}:  # a column or row, and a tuple
+        a, g = (_as_tuple(v) if v.kind == "mat" else v for v in (a, g))
+        kinds = {a.kind, g.kind}
     if kinds == {"mat"}:
         return [len(r) for r in a.data] == [len(r) for r in g.data] and all(
             _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True)
@@ -1224,6 +1245,16 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         todo.append(([a.src], [g.src]))
         return True
     return False
+
+
+def _as_tuple(matrix: _Value) -> _Value:
+    """A matrix of one column or row as a tuple; others as they are."""
+    flat = [cell for row in matrix.data for cell in row]
+    return (
+        matrix._replace(kind="seq", data=("(", ")", flat))
+        if len(flat) in map(len, (matrix.data, *matrix.data))
+        else matrix
+    )
 
 
 def _span(value: _Value) -> _Value:

@@ -22,14 +22,14 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#        52-102  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       105-113  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       116-254  dialect        Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       257-286  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       289-307  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       310-332  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       335-487  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       490-521  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#        52-104  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       107-115  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       118-256  dialect        Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       259-288  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       291-309  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       312-334  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       337-485  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       488-521  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
 #       524-672  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
@@ -90,7 +90,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -344,10 +346,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -399,11 +399,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -499,7 +497,7 @@ def follow_umask(folder: Path) -> None:
 
 def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -508,9 +506,11 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # removing it takes time, in which the process may be killed
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(target, before)
         os.replace(temporary, target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"

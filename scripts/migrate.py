@@ -24,27 +24,27 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 
 # Contents
 #         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
-#        92-138  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       141-145  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       148-557  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       560-777  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       780-868  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      871-1073  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1076-1179  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1182-1220  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1223-1459  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1462-2374  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2377-2942  edits             Edits of a text by offset, and the table row that explains each
-#     2945-3024  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3027-3306  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3309-3423  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3426-3807  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3810-3887  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3890-4140  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4143-4186  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4189-4528  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4531-4681  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4684-4912  command           The command line: input, output, messages
+#        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       150-559  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       562-779  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       782-870  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      873-1075  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1078-1181  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1184-1222  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1225-1459  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1462-2373  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2376-2958  edits             Edits of a text by offset, and the table row that explains each
+#     2961-3050  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3053-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3340-3454  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3457-3857  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3860-3937  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3940-4193  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4196-4239  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4242-4582  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4585-4735  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4738-4966  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -126,7 +126,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -1352,9 +1354,7 @@ TRL_NAMES = """\
 "model_revision":"main", "dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32,
 "lora_dropout":0.05, "lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null,
 "lora_task_type":"CAUSAL_LM", "use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false,
-"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null},
-"ScriptArguments":{"dataset_name":null, "dataset_config":null, "dataset_train_split":"train",
-"dataset_test_split":"test", "dataset_streaming":false, "ignore_bias_buffers":false}},
+"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null}},
 "trainers":{"GRPOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class",
 "reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config", "tools", "rollout_func",
 "environment_factory"], "RLOOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset",
@@ -2069,10 +2069,7 @@ TRL_CHANGES = """\
 "lora_target_parameters":[{"since":"0.21", "default":null}], "torch_dtype":[{"since":"0.9", "default":null},
 {"since":"0.27", "gone":true, "renamed":"dtype"}], "trust_remote_code":[{"since":"0.9", "default":false},
 {"since":"1.7", "gone":true}], "use_dora":[{"since":"0.16", "default":false}], "use_rslora":[{"since":"0.10",
-"default":false}]}, "ScriptArguments":{"config":[{"since":"0.12", "default":null}, {"since":"0.13", "gone":true}],
-"dataset_config":[{"since":"0.13", "default":null}], "dataset_name":[{"since":"0.12", "default":"<required>"},
-{"since":"0.18", "default":null}], "dataset_streaming":[{"since":"0.19", "default":false}],
-"gradient_checkpointing_use_reentrant":[{"since":"0.12", "default":false}, {"since":"0.27", "gone":true}]}}}
+"default":false}]}}}
 """
 VERL_CHANGES = """\
 {"versions":["0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"],
@@ -2256,7 +2253,9 @@ NAMES_TEXT = r"""{
 "scripts/ppo_train.py, which has its own value head", "ConstantLengthDataset":
 "packing=True with packing_strategy='wrapped'", "DPODataCollatorWithPadding": "leaving data_collator out",
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
-"LengthSampler": "random.randint", "FDivergenceType": "leaving the import out",
+"LengthSampler": "random.randint", "FDivergenceType": "the text of its member, such as \"js_divergence\"",
+"MergeModelCallback": "from trl.experimental.merge_model_callback import MergeModelCallback", "truncate_dataset":
+"from trl.experimental.utils import truncate_dataset", "FDivergenceConstants": "leaving the import out",
 "PPOConfig": "scripts/ppo_train.py", "PPOv2Config": "scripts/ppo_train.py",
 "PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py",
  "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
@@ -2290,8 +2289,8 @@ NAMES_TEXT = r"""{
 "trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
 "main_generation": "verl.trainer.main_generation_server, with its own keys",
 "main_eval": "verl.trainer.main_eval of today, by hand",
- "main":
-"EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
+"main_dapo": "verl.trainer.main_ppo, which reads algorithm.filter_groups since 0.9",
+"main": "EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
 """
 NAMES = json.loads(NAMES_TEXT)
 BASE = "TrainingArguments"  # transformers' class, from which TRL's configs derive
@@ -2532,12 +2531,29 @@ BY_HAND = r"""{
   "what": "`f_alpha_divergence_coef`", "since": "0.29", "why": "the coefficient a had the exponent -a; now a - 1",
   "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
   "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"],
-  "before": "0.29", "is": {"f_divergence_type": ["alpha_divergence"]},
+  "before": "0.28", "is": {"f_divergence_type": ["alpha_divergence"]},
   "set": {"f_alpha_divergence_coef": "1 - {f_alpha_divergence_coef}"}},
+"divergence_member": {
+  "since": "0.24", "why": "a member of FDivergenceType never equalled the text it was compared with: reverse KL",
+  "otherwise": "ImportError", "source": "TRL 0.23.1 trl/trainer/dpo_trainer.py:1049; 0.24.0: line 1076",
+  "configs": ["DPOConfig"], "before": "0.24", "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
+  "member": true, "set": {"f_divergence_type": "\"reverse_kl\""}},
+"divergence_text": {
+  "since": "0.29", "why": "0.28 compared its text with a member of FDivergenceType, which never equals it: reverse KL",
+  "otherwise": "that divergence", "source": "TRL 0.28.0 trl/trainer/dpo_config.py:748, dpo_trainer.py:1118",
+  "configs": ["DPOConfig"], "first": "0.28", "before": "0.29",
+  "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
+  "set": {"f_divergence_type": "\"reverse_kl\""}},
+"divergence_losses": {
+  "since": "0.29", "why": "every loss took f_divergence_type; now bco_pair, nca_pair, sppo_hard, aot and apo do not",
+  "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810",
+  "configs": ["DPOConfig"], "before": "0.28", "member": false,
+  "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"],
+   "loss_type": ["bco_pair", "sppo_hard", "nca_pair", "aot", "aot_pair", "apo_zero", "apo_down"]},
+  "shown": "f_divergence_type", "nearest": "f_divergence_type=\"reverse_kl\", or another loss_type"},
 "mean_of_step": {
   "since": "transformers 4.46",
   "why": "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step",
-  "otherwise": "over the tokens of the step",
   "source": "transformers 4.45 transformers/trainer.py, whose training_step divides each micro-batch's loss",
   "configs": ["SFTConfig"], "before": "0.12", "is_not": {"gradient_accumulation_steps": [1]},
   "same_if": "gradient_accumulation_steps is 1"},
@@ -2685,7 +2701,6 @@ BY_HAND = r"""{
 "speed": {
   "package": "verl", "since": "0.9",
   "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
-  "otherwise": "today's defaults",
   "source": "the configurations of both versions; verl 0.6.1 workers/rollout/vllm_rollout/vllm_async_server.py:155",
   "before": "0.9"},
 "long_prompts": {
@@ -2707,11 +2722,12 @@ BY_HAND = r"""{
 "sft_whole": {
   "since": "0.10", "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
   "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used", "configs": ["SFTConfig"],
-  "before": "0.10", "unless": "max_length", "set": {"max_length": "None"}},
+  "before": "0.10", "unless": "max_length", "set": {"max_length": "None"},
+  "same_if": "no text is longer than the tokenizer's model_max_length"},
 "special_tokens": {
   "since": "0.15",
   "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
-  "otherwise": "ignored", "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"],
+  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"],
   "before": "0.15", "when": ["dataset_kwargs"]},
 "reward_texts": {
   "what": "the texts of RewardTrainer", "since": "0.24",
@@ -2734,7 +2750,7 @@ BY_HAND = r"""{
 "end_token_of_chat": {
   "since": "0.17",
   "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
-  "otherwise": "none", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"],
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"],
   "first": "0.16", "before": "0.17"},
 "whole_text": {
   "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
@@ -2744,10 +2760,10 @@ BY_HAND = r"""{
 "vllm_device": {
   "since": "0.16",
   "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
-  "otherwise": "", "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"],
+  "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"],
   "before": "0.16", "when": ["use_vllm"]},
 "distillation_loss": {
-  "since": "1.9", "otherwise": "over the whole vocabulary",
+  "since": "1.9",
   "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
   "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263",
   "configs": ["DistillationConfig"], "before": "1.9", "when": ["loss_top_k"]},
@@ -2998,9 +3014,19 @@ class TrlRun:
         try:
             if name in self.unsure:
                 return UNKNOWN
-            return self.source.value(self.nodes[name]) if name in self.nodes else self.default(name)
+            member = self.member(name)
+            return (
+                member[1] if member else self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
+            )
         except (ValueError, TypeError):
             return UNKNOWN
+
+    def member(self, name: str) -> tuple[str, str] | None:
+        """(Its class, its text) of a member of an enumeration of TRL or transformers: IntervalStrategy.STEPS."""
+        node = self.source.resolved(self.nodes.get(name))
+        owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
+        is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
+        return (owner[1], node.attr.lower()) if is_member else None
 
     def default(self, name: str):
         default = default_at(self.config, name, self.version)
@@ -3048,13 +3074,14 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
             name = name or re.match(r"\w+", entry["shown"])[0]
             nearest = entry.get("nearest") or entry["same_if"]
             report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
-        elif "set" not in entry:
+        elif "set" not in entry or "same_if" in entry:
             report.note_rule(entry)
 
 
 def applies(run: TrlRun, entry: dict) -> bool:
     """Whether a rule may apply: a setting of `when` is on, `given` is given, `unless` is neither given nor imported,
-    settings of `is` have a listed value or an unknown one, and some reward's source matches `text`.
+    settings of `is` have a listed value or an unknown one, one of them is or none is a `member` of an enumeration, and
+    some reward's source matches `text`.
     """
     unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
@@ -3064,6 +3091,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
     return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
 
@@ -3203,6 +3231,9 @@ def is_same(name: str, old, new) -> bool:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """Changes of given arguments that no longer exist."""
     plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
+    for name, (owner, text) in {name: run.member(name) or ("", "") for name in run.nodes}.items():
+        if owner in NAMES["gone_names"]:
+            plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone or (name in cut and name in run.fields):
@@ -3735,6 +3766,7 @@ class TrlMigration:
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
         nearest += f"; no flag was found for {left}" * bool(left)
+        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
         why = f"{trainer} of {self.version} has no successor in TRL"
         why = reason("rloo") if trainer == "RLOOTrainer" else why
         self.report.refuse(self.place(call), trainer, why, nearest)
@@ -3756,6 +3788,21 @@ class TrlMigration:
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
         return module if name in known and name not in NAMES["gone_names"] else ""
 
+    def nearest(self, name: str) -> str:
+        """Advice for a name that TRL no longer has."""
+        kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
+        old = f"an environment with trl=={self.version}: no trainer of today does its run"
+        advice = {"": "its copy in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
+        return NAMES["gone_names"].get(name, advice)
+
+    def is_edited_away(self, name: str) -> bool:
+        """Whether edits replace all that the script does with a name."""
+        spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
+        edits = [edit for edit in self.report.edits if edit.text]
+        is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
+        is_read = any(not any(e.start <= start and end <= e.end for e in edits) for start, end in spans)
+        return bool(spans) and not is_written and not is_read
+
     def move_names(self) -> None:
         """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
@@ -3764,22 +3811,25 @@ class TrlMigration:
                 self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
         for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
             homes, since = {node.module: []}, ""
-            for alias in node.names:
+            gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
+            unused = [alias for alias in gone if self.is_edited_away(alias.asname or alias.name)]
+            for alias in [alias for alias in node.names if alias not in unused]:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
                 since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
                 if not home:
-                    nearest = nowhere.get(alias.name, "its copy in the script, or trl.experimental, which has some")
-                    self.report.refuse(self.place(node), alias.name, f"no longer in {node.module}", nearest)
+                    why = f"no longer in {node.module}"
+                    self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
-            if moved := lines[bool(homes[node.module]) :]:
-                row = Change("; ".join(moved), "", since, "its new place", "ImportError")
-                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+            if (moved := lines[bool(homes[node.module]) :]) or unused:
+                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} now"
+                row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
+                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
         modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
             name, home = node.attr, self.home("trl", node.attr)
             if home != "trl" and name in {*table, *nowhere}:
-                nearest = f"from {home} import {name}" if home else nowhere.get(name, "its copy in the script")
+                nearest = f"from {home} import {name}" if home else self.nearest(name)
                 self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:
@@ -4115,7 +4165,10 @@ class YamlJob(JobFile):
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 section = self.sections.pop(name)
-                self.cut(start, section.end_mark.index if section.flow_style else start, None, report)
+                end = section.end_mark.index if section.flow_style else start
+                for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
+                    report.edit(start, start, "", edit.change)  # its row stays, as the cut takes the edit itself
+                self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:
             parts = change.name.lstrip("+").split(".")
@@ -4225,7 +4278,8 @@ class VerlMigration:
         report, job, edits, added, silent = self.report, self.job, [], {}, {}
         for name, start, _ in other_mains(job):
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
-            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
+            is_known = name.startswith(("verl.", "recipe.dapo."))
+            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if is_known else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
         if other_mains(job):
             return

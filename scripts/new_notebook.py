@@ -27,13 +27,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#        66-104  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       107-111  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       114-252  dialect       Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       255-284  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       287-438  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       441-543  reward forms  The forms that a reward function may have, and loading rewards from files
-#       546-797  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       116-254  dialect       Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       257-286  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       289-440  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       443-559  reward forms  The forms that a reward function may have, and loading rewards from files
+#       562-813  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -92,7 +92,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -473,14 +475,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]

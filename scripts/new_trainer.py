@@ -40,30 +40,30 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 
 # Contents
 #       110-121  python source   Parses Python source in a process with threads
-#       124-170  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       173-194  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       197-358  dialect         Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       361-403  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       406-433  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       436-560  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       563-617  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#       620-723  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       726-823  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       826-961  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#      964-1245  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1248-1333  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1336-1373  extracts        Extract from a Python file what some of its names need
-#     1376-1571  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1574-1831  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1834-1863  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1866-1903  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1906-1912  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1915-1990  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     1993-2004  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2007-2054  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2057-2307  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2310-2427  training        The check of a page, its run, and the results of both
-#     2430-2701  command         The command line
+#       124-178  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       181-202  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       205-366  dialect         Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
+#       369-411  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       414-441  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       444-568  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       571-625  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#       628-731  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       734-831  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       834-969  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#      972-1253  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1256-1341  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1344-1381  extracts        Extract from a Python file what some of its names need
+#     1384-1579  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1582-1848  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1851-1874  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1877-1914  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1917-1923  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1926-2001  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2004-2015  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2018-2065  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2068-2318  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2321-2438  training        The check of a page, its run, and the results of both
+#     2441-2706  command         The command line
 
 import argparse
 import ast
@@ -157,8 +157,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -1664,14 +1672,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -1699,19 +1721,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -1832,12 +1849,6 @@ def load_rewards(spec: str) -> list[tuple]:
 
 
 # ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
-
-
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
@@ -2542,13 +2553,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
-def unread_columns(given: dict, rows: dict[str, list[dict]]) -> dict:
-    """{"unread": {file: {column: rows}}} of columns that look like a part of the question; {} without any."""
-    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
-    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
-    return {"unread": unread} if any(unread.values()) else {}
-
-
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
@@ -2597,7 +2601,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    report |= unread_columns(given, rows)
+    unread = {given[n]: dict(warn_unread(given[n], [(r["columns"], r["prompt"]) for r in rows[n]])) for n in rows}
+    report |= {"unread": unread} if any(unread.values()) else {}
     left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)

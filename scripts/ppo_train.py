@@ -41,68 +41,68 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 # Contents
 #       163-174  python source     Parses Python source in a process with threads
-#       177-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       276-321  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       324-485  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       488-731  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      734-1139  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1142-1207  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1210-1427  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1430-1543  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1546-1791  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1794-1891  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1894-2029  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2032-2313  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2316-2495  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2498-2589  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2592-2672  prompts           Load training and held-out prompts as token ids
-#     2675-2881  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2884-3141  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3144-3467  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3470-3623  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3626-3858  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3861-4002  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4005-4067  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4070-4325  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4328-4486  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4489-4664  play              Play a policy's conversations with environments; each turn samples all open …
-#     4667-4854  play setup        Set up and score conversations, for all programs that take --environment
-#     4857-5356  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5359-5596  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5599-5897  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5900-6209  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6212-6260  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6263-6335  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
-#     6338-6590  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6593-6675  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6678-6952  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6955-7092  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7095-7291  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7294-7481  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7484-7773  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7776-7857  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7860-8166  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8169-8276  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8279-8574  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8577-8671  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8674-8845  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8848-9171  memory            The memory that a run will need, from the shape of its networks
-#     9174-9413  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9416-9500  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9503-9629  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9632-9740  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9743-9790  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9793-9825  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9828-9897  summary           summary.json and the lines at the end of a run
-#    9900-10265  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10268-10299  paired tests      Intervals, paired tests, pass@k
-#   10302-10326  settings          Settings of the trainer
-#   10329-10403  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10406-10589  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10592-10714  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10717-10738  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10741-10904  step              One step: rollout, experience, update, in the order of the data
-#   10907-10996  run               The memory and the plan of a run, its loop, and the command line
+#       177-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       332-493  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       496-742  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      745-1150  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1153-1221  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1224-1441  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1444-1557  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1560-1805  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1808-1905  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1908-2043  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2046-2327  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2330-2523  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2526-2617  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2620-2700  prompts           Load training and held-out prompts as token ids
+#     2703-2909  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2912-3178  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3181-3500  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3503-3656  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3659-3891  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3894-4035  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4038-4100  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4103-4358  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4361-4519  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4522-4697  play              Play a policy's conversations with environments; each turn samples all open …
+#     4700-4883  play setup        Set up and score conversations, for all programs that take --environment
+#     4886-5384  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5387-5624  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5627-5914  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5917-6236  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6239-6287  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     6290-6362  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     6365-6617  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6620-6702  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6705-6976  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6979-7116  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7119-7311  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7314-7501  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7504-7793  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7796-7877  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7880-8186  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8189-8296  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8299-8593  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8596-8690  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8693-8861  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8864-9187  memory            The memory that a run will need, from the shape of its networks
+#     9190-9429  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9432-9516  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9519-9644  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9647-9752  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9755-9802  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9805-9837  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9840-9909  summary           summary.json and the lines at the end of a run
+#    9912-10277  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10280-10311  paired tests      Intervals, paired tests, pass@k
+#   10314-10338  settings          Settings of the trainer
+#   10341-10415  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10418-10601  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10604-10726  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10729-10748  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10751-10910  step              One step: rollout, experience, update, in the order of the data
+#   10913-11002  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -260,8 +260,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -501,7 +509,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -509,7 +517,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -520,14 +528,16 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 def in_order(**after):
     """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order applies to --help, the YAML template and saved settings.
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
     """
 
     def decorate(config_class):
         fields = config_class.__dataclass_fields__
-        order = list(config_class.__base__.__dataclass_fields__)
-        previous = order[-1]
-        for name in config_class.__annotations__:
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
             if name not in order or name in after:
                 order = [other for other in order if other != name]
                 before = after.get(name, previous)
@@ -570,7 +580,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
@@ -740,6 +751,7 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident s
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -765,8 +777,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -778,9 +789,7 @@ def is_first() -> bool:
 def sum_over_processes(tensor):
     """Sum a tensor over all processes in place and return it."""
     if world()[1] > 1:
-        import torch.distributed as dist
-
-        dist.all_reduce(tensor)
+        torch.distributed.all_reduce(tensor)
     return tensor
 
 
@@ -830,10 +839,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -842,6 +849,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def device_name(config: BaseConfig) -> str:
@@ -857,9 +877,6 @@ def device_name(config: BaseConfig) -> str:
 
 def start_processes(config: BaseConfig):
     """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
-    import torch
-    import torch.distributed as dist
-
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
     need(
@@ -868,7 +885,7 @@ def start_processes(config: BaseConfig):
         "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
     )
     name = device_name(config)
-    if size > 1 and not dist.is_initialized():
+    if size > 1 and not torch.distributed.is_initialized():
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
@@ -878,9 +895,9 @@ def start_processes(config: BaseConfig):
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
         # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
-        import torch.distributed.nn.functional
-
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
+        importlib.import_module("torch.distributed.nn.functional")
+        backend = "cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend, timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # new streams and graphs use it
@@ -994,10 +1011,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -1011,10 +1024,8 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -1175,9 +1186,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -1201,7 +1215,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2461,6 +2475,15 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
+    for messages in kinds.values() if tokenizer.chat_template else ():
+        asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -2478,9 +2501,14 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
-    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
-    if unread:
-        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
+    settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
+    if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
+        say(f"warning: {template} does not read {', '.join(unread)}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2974,14 +3002,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -3009,19 +3051,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3344,12 +3381,6 @@ def known_scores(samples: list[dict]) -> list[float]:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3404,6 +3435,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -3426,27 +3479,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -3455,7 +3487,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -4830,7 +4863,7 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
@@ -4838,10 +4871,6 @@ def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple
 def score_weights(reward: Reward, names) -> dict[str, float]:
     """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def pieces(tokenizer, conversation: Conversation) -> list[dict]:
@@ -4916,10 +4945,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -4971,11 +4998,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -5146,10 +5171,8 @@ def open_tokenizer(config: BaseConfig, **options):
 
 def load_tokenizer(config: BaseConfig):
     """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
+    transformers.logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
     backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
@@ -5304,7 +5327,11 @@ def add_lora(model, config: BaseConfig):
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=RENAMED)
-        return get_peft_model(model, lora).eval()
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+        say(f"note: LoRA leaves the experts of {type(model).__name__} as they are, {share:.0%} of its weights")
+    return adapted
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -5320,10 +5347,11 @@ def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends, got = [i for i in given if i in rows], f"got model {config.model!r} of {len(rows)} tokens with the end tokens"
+    need(ends, f"{got} {given}; expected one that it can write; try eos_token_id in its generation_config.json")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
@@ -5606,9 +5634,8 @@ WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 
 @functools.cache
 def roomy_layer():
     """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
-    from transformers.cache_utils import DynamicLayer
 
-    class RoomyLayer(DynamicLayer):
+    class RoomyLayer(transformers.cache_utils.DynamicLayer):
         """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
         With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
@@ -5675,19 +5702,15 @@ def roomy(x, needed: int):
 
 def give_room(cache) -> None:
     """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
-        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+    for i, layer in enumerate(cache.layers if isinstance(cache, transformers.Cache) else ()):
+        if type(layer) is transformers.cache_utils.DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
 
 
 def has_plain_layers(cache, config) -> bool:
     """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
-    from transformers.cache_utils import DynamicCache
-
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+    if window or getattr(config, "window_size", None) or not isinstance(cache, transformers.DynamicCache):
         return False
     return all(type(layer) is roomy_layer() for layer in cache.layers)
 
@@ -5736,8 +5759,6 @@ class KeptTexts:
 
         `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
-        from transformers.cache_utils import DynamicCache
-
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
         order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
         for part in self.parts:
@@ -5747,7 +5768,7 @@ class KeptTexts:
             mask, columns = part.mask[index].sort(dim=1, stable=True)
             masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
             places.append((index[:, None], columns[:, -width:]))
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(self.parts[0].layers)):
             pairs = [part.layers[layer] for part in self.parts]
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
@@ -5809,9 +5830,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
 
 def select_rows(cache, rows) -> None:
     """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    overridden = type(cache).batch_select_indices is not transformers.Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
     if groups := getattr(cache, "groups", None):
         cache.groups = groups.of_rows(rows)
@@ -5880,9 +5899,7 @@ class Groups:
 
 def group_rows(cache, mask, which):
     """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
-    from transformers.cache_utils import DynamicCache
-
-    grouped = DynamicCache()
+    grouped = transformers.DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -5979,16 +5996,19 @@ class KeptTokens:
         return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
 
 
+def recomputing_layers(network) -> list:
+    """The layers of a network that recompute their activations under gradient checkpointing: its decoder layers."""
+    kind = transformers.modeling_layers.GradientCheckpointingLayer
+    return [layer for layer in network.modules() if isinstance(layer, kind)]
+
+
 def set_attention(model, name: str, narrow: bool = False) -> None:
     """Set the attention to SHARED_PROMPTS or a kind of transformers; `narrow`: the last mlp runs kept tokens only."""
-    from transformers.masking_utils import sdpa_mask
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     transformers.AttentionInterface.register(SHARED_PROMPTS, shared_attention)
-    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, transformers.masking_utils.sdpa_mask)
     network = unwrapped(model)
     network.config.get_text_config()._attn_implementation = name
-    layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    layers = recomputing_layers(network)
     for module in layers[-1:] and list(layers[-1].modules()):
         if hasattr(module, "kept_tokens"):
             module.kept_tokens.remove()
@@ -6018,6 +6038,14 @@ def tempered(logits, temperature: float):
     return logits if temperature == 1 else logits / temperature
 
 
+def pieces_of_batch(config: BaseConfig, models: Models, batch: dict, rows) -> Iterator[tuple]:
+    """This process's share of some rows of a batch, in micro-batches: (their rows, their columns, the micro-batch)."""
+    local_rows, shared = own_rows(batch, rows), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
+        piece, columns = trimmed(batch, piece_rows)
+        yield piece_rows, columns, piece
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -6032,7 +6060,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
         logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
@@ -6044,7 +6071,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         return piece(hidden, targets)
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+        parts = [torch.utils.checkpoint.checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
     else:
         parts = [piece(h, t) for h, t in pieces]
     logprobs, entropy = zip(*parts, strict=True)
@@ -6718,7 +6745,6 @@ class HFEngine:
         if compute_dtype(config, models.device) == torch.float32:
             self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
-        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def can_record(self) -> bool:
@@ -6891,9 +6917,7 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
-            if not engine.noted:
-                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
-            engine.noted = True
+            say_once("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():
@@ -7245,14 +7269,10 @@ class VllmEngine:
 
         Every process must call it: an error of one, such as out of memory, is raised by all.
         """
-        failure = None
-        try:
+        with raised_in_all():
             self.copy_weights()
             if self.watch.due(step):
                 self.check(step)
-        except Exception as error:
-            failure = error
-        gather_rows([], failure)
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
@@ -7296,13 +7316,18 @@ class VllmEngine:
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
+    """The order of `count` prompts in one pass over the data."""
+    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
+
+
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+            order = epoch_order(config, epoch, len(rows))
         picked.append(rows[order[index]])
     return picked
 
@@ -7468,17 +7493,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
     Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
     """
-    (rank, size), samples, failure = world(), [], None
+    rank, size = world()
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
-    try:
-        with leaving_early():
-            samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
-        whole = size == 1 or isinstance(error, UserError | StopRequested)
-        failure = error if whole else kind(f"process {rank}: {message}")
-    return gather_rows(samples, failure, shares)
+    with raised_in_all(), leaving_early():
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    return gather_rows(samples, shares=shares)
 
 
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
@@ -8325,6 +8345,32 @@ class RunSettings(BaseConfig):
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
+@dataclass
+class ConversationSettings(BaseConfig):
+    """What programs have that play conversations with an environment."""
+
+    environment: str = setting(
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.environment else 1
+        return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
+
+
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
 @dataclass
 class TrainerSettings(RunSettings):
@@ -8388,9 +8434,7 @@ class RolloutSettings(TrainerSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
-    )
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
@@ -8424,17 +8468,13 @@ class RolloutSettings(TrainerSettings):
         "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
-        auto="what memory holds, at most 8192",
+        auto=True,
     )
     share_prompts: bool = setting(
         True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
-        2**26,
-        "logits (tokens x vocabulary) that exist at once",
-        positive=True,
-        free=True,
-        auto="what memory holds, at most 67108864",
+        2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True, auto=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
@@ -8457,27 +8497,13 @@ class RolloutSettings(TrainerSettings):
     critic_lr="lr",
 )
 @dataclass
-class PolicySettings(RolloutSettings):
+class PolicySettings(RolloutSettings, ConversationSettings):
     """What the PPO trainer and the launcher of verl have.
 
     A field left at None takes the value that PRESETS gives it for `algorithm`.
     """
 
     # model and data
-    environment: str = setting(
-        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
     turn_baseline: str = setting(
         "conversation",
         "group estimators compare whole conversations, or each turn with the others of its group that reached it",
@@ -8565,13 +8591,6 @@ class PolicySettings(RolloutSettings):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 # ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
@@ -8709,12 +8728,9 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
 
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
+        for layer in recomputing_layers(network):
+            layer.training = on
 
 
 def adamw(config: BaseConfig, networks: list[tuple]):
@@ -9525,7 +9541,7 @@ def follow_umask(folder: Path) -> None:
 
 def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -9534,9 +9550,11 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # removing it takes time, in which the process may be killed
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(target, before)
         os.replace(temporary, target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
@@ -9590,9 +9608,6 @@ def check_folder(config: BaseConfig) -> bool:
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     return True
-
-
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
 
 
 def make_folder(config: BaseConfig) -> None:
@@ -9650,30 +9665,27 @@ class TrainState:
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
-    states, failure = gather_rows([rng_state()]), None
-    if world()[0] == 0:
+    states = gather_rows([rng_state()])
 
-        def write(folder: Path) -> None:
-            save_network(models.policy, folder / "policy")
-            save_tokenizer(models.tokenizer, folder / "policy")
-            if models.critic:
-                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
-                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
-            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
-            torch.save(saved, folder / "optimizer.pt")
-            saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
-            (folder / "state.json").write_text(json.dumps(saved, indent=1))
+    def write(folder: Path) -> None:
+        save_network(models.policy, folder / "policy")
+        save_tokenizer(models.tokenizer, folder / "policy")
+        if models.critic:
+            trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+            torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+        saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+        torch.save(saved, folder / "optimizer.pt")
+        saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
+        (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
-        try:
+    target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
+    with raised_in_all():  # nobody goes on before the checkpoint is there
+        if world()[0] == 0:
             saved = json.loads((target / "state.json").read_text()) if target.exists() else None
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
                 shutil.rmtree(old)
-        except UserError as error:
-            failure = error
-    gather_rows([], failure)  # nobody goes on before the checkpoint is there
 
 
 def checkpoints(config: BaseConfig) -> list[Path]:
@@ -9855,7 +9867,7 @@ def report(config: BaseConfig, summary: dict) -> None:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rate = "--learning_rate" if hasattr(config, "learning_rate") else "--lr"
     summary["faults"] = faults_at_end(rows, summary, rate)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
     tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
@@ -9936,7 +9948,7 @@ def note_advantages(samples: list[dict], batch: dict) -> None:
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
@@ -10065,7 +10077,7 @@ class RunLog:
         """Append a few samples to samples.jsonl."""
         if not self.active:
             return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8", errors="backslashreplace") as f:
             for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
@@ -10360,9 +10372,9 @@ def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, f
     while len(picked) < wanted:
         epoch, index = divmod(start, count)
         if order is None or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count)
+            order = epoch_order(config, epoch, count)
             rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
-        row, start = int(order[index]), start + 1
+        row, start = order[index], start + 1
         if rare[index] or low <= rates.get(str(row), low) <= high:
             picked.append(row)
     return picked, start
@@ -10726,9 +10738,7 @@ def draws(config: Config, models: Models, batch: dict, step: int):
 def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    shared = shared_length(models.networks)
-    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared):
-        piece, columns = trimmed(batch, piece_rows)
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)
             logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
@@ -10789,9 +10799,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
         rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
-    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
-        piece, columns = trimmed(batch, piece_rows)
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
@@ -10852,9 +10860,7 @@ def accumulate_gradients(
     if LOSSES[config.loss].chooses_tokens and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
-    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
-    for piece_rows in pieces:
-        piece, _ = trimmed(batch, piece_rows)
+    for _, _, piece in pieces_of_batch(config, models, batch, rows):
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
             if train_policy or not models.critic.backbone:

@@ -51,49 +51,49 @@ could not be measured.
 
 # Contents
 #       151-156  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       159-249  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       252-296  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       299-437  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       440-482  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       485-642  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       645-710  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#       713-930  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#      933-1021  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1024-1269  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1272-1376  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1379-1414  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1417-1441  prompts             Load training and held-out prompts as token ids
-#     1444-1726  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1729-1929  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     1932-2189  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2192-2500  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2503-2644  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2647-2709  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     2712-2923  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     2926-2958  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2961-2973  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2976-2986  play setup          Set up and score conversations, for all programs that take --environment
-#     2989-3008  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3011-3071  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3074-3133  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3136-3148  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3151-3177  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3180-3251  proof               The record of a proof, and reports of the bundle's other scripts
-#     3254-3304  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3307-3588  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3591-3682  graded again        Compute an evaluation's scores again from its stored completions
-#     3685-3903  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3906-3986  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     3989-4162  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4165-4299  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4302-4340  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4343-4474  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4477-4626  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4629-4870  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4873-5001  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5004-5161  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5164-5448  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5451-5547  command             The command line
+#       159-257  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       260-304  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       307-445  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       448-490  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       493-644  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       647-715  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#       718-935  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#      938-1026  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1029-1274  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1277-1381  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1384-1419  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1422-1446  prompts             Load training and held-out prompts as token ids
+#     1449-1731  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1734-1934  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     1937-2203  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2206-2510  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2513-2654  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2657-2719  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     2722-2933  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     2936-2968  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2971-2983  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2986-2996  play setup          Set up and score conversations, for all programs that take --environment
+#     2999-3018  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3021-3081  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3084-3143  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3146-3158  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3161-3187  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3190-3261  proof               The record of a proof, and reports of the bundle's other scripts
+#     3264-3314  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3317-3598  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3601-3692  graded again        Compute an evaluation's scores again from its stored completions
+#     3695-3913  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3916-3996  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     3999-4172  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4175-4309  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4312-4350  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4353-4484  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4487-4636  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4639-4880  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4883-5011  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5014-5171  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5174-5458  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5461-5557  command             The command line
 
 import argparse
 import ast
@@ -236,8 +236,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -487,6 +495,7 @@ def parse_flags(
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -512,8 +521,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -620,16 +628,10 @@ class CpuThreads:
             say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -678,9 +680,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -704,7 +709,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2022,14 +2027,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -2057,19 +2076,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -2377,12 +2391,6 @@ def finite_number(value) -> float | None:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -2437,6 +2445,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -2459,27 +2489,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -2488,7 +2497,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)

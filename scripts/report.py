@@ -32,33 +32,34 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        90-128  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       131-269  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       272-301  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       304-378  extracts            Extract from a Python file what some of its names need
-#       381-392  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       395-544  paired tests        Intervals, paired tests, pass@k
-#       547-589  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       592-695  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#       698-982  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#      985-1229  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1232-1432  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1435-1636  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1639-1962  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1965-2164  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2167-2219  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2222-2391  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2394-2651  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2654-2915  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     2918-3108  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3111-3356  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3359-3522  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3525-3612  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3615-3770  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3773-4275  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4278-4379  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4382-5473  page                The page
-#     5476-5538  command             The command line
+#        92-132  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       135-273  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       276-305  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       308-326  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       329-403  extracts            Extract from a Python file what some of its names need
+#       406-417  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       420-563  paired tests        Intervals, paired tests, pass@k
+#       566-608  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       611-714  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      717-1001  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1004-1248  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1251-1451  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1454-1655  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1658-1981  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1984-2183  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2186-2238  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2241-2410  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2413-2670  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2673-2934  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     2937-3127  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3130-3375  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3378-3541  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3544-3631  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3634-3789  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3792-4294  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4297-4398  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4401-5487  page                The page
+#     5490-5552  command             The command line
 
 import argparse
 import ast
@@ -68,6 +69,7 @@ import contextlib
 import csv
 import datetime
 import difflib
+import importlib
 import io
 import itertools
 import json
@@ -116,7 +118,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -301,6 +305,27 @@ def parse_flags(
     return known
 
 
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+
+def lazy_module(name: str):
+    """A stand-in for a module that imports it at first use, so that --help answers at once."""
+
+    class LazyModule:
+        """Passes every attribute access on to the module; `__getattr__` would take five times as long."""
+
+        def __getattribute__(self, attribute: str):
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
+
+    return LazyModule()
+
+
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
+
+
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -438,8 +463,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
 
 def resampled_sums(columns: list, samples: int, seed: int):
     """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    import numpy as np
-
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
@@ -460,8 +483,6 @@ class Values:
 
     def of(self, ratio):
         """f of a number or array."""
-        import numpy as np
-
         with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
@@ -505,8 +526,6 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        import numpy as np
-
         sums = resampled_sums([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -5426,12 +5445,6 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
-def page_title(sources: list[Source]) -> str:
-    """The names of what the page shows."""
-    names = [source.name for source in sources]
-    return f"Report: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-
-
 def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     """The page of runs and evaluations.
 
@@ -5447,12 +5460,13 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     library = plot_library() if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
     sections = ["runs"] * bool(runs) + ["evaluations"] * bool(tables) + ["curves"] * bool(runs)
     sections += ["samples"] * bool(kept) + ["time", "settings"] * bool(runs)
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
     return page.render(
-        title=page_title(ordered),
+        title=f"Report: {', '.join(source.name for source in ordered[:3])}{more}",
         nonce=secrets.token_urlsafe(16),
         written=f"{now:%Y-%m-%d %H:%M:%S}",
         sections=[(name, name.capitalize()) for name in sections],

@@ -52,55 +52,55 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 
 # Contents
 #       163-174  python source          Parses Python source in a process with threads
-#       177-262  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       265-277  bundle                 Paths of this bundle and of its embedded model, data and rewards
-#       280-418  dialect                Synonyms of settings: ours, the one-page trainers' and TRL's. A program …
-#       421-463  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       466-783  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       786-804  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      807-1024  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1027-1140  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1143-1388  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1391-1488  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1491-1651  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1654-1935  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     1938-2117  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2120-2179  prompts                Load training and held-out prompts as token ids
-#     2182-2258  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2261-2472  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2475-2586  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2589-2846  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2849-3162  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3165-3318  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3321-3512  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3515-3656  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3659-3721  control tokens         Render messages so that their text never becomes control tokens, for versions …
-#     3724-3935  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
-#     3938-3970  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     3973-4131  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4134-4297  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4300-4386  play setup             Set up and score conversations, for all programs that take --environment
-#     4389-4765  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4768-4776  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4779-5044  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5047-5182  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5185-5233  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5236-5308  norms                  Layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5311-5524  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5527-5609  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5612-5834  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5837-6013  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6016-6134  rows and gold          Rows of the data, and their reference completions (gold)
-#     6137-6331  probes                 Completions that must not be paid
-#     6334-6526  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6529-6720  scoring                Grading completions, and the findings of all checks
-#     6723-7033  preflight              The checks of a reward and the verdict
-#     7036-7213  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7216-7320  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7323-7524  environment preflight  The checks of an environment and the verdict
-#     7527-7592  report                 Printed reports and --list
-#     7595-7674  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7677-7799  command                The command line
+#       177-270  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       273-285  bundle                 Paths of this bundle and of its embedded model, data and rewards
+#       288-426  dialect                Synonyms of settings: ours, the one-page trainers' and TRL's. A program …
+#       429-471  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       474-798  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       801-819  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      822-1039  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1042-1155  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1158-1403  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1406-1503  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1506-1666  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1669-1950  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     1953-2146  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2149-2208  prompts                Load training and held-out prompts as token ids
+#     2211-2287  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2290-2501  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2504-2615  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2618-2884  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2887-3196  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3199-3352  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3355-3546  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3549-3690  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3693-3755  control tokens         Render messages so that their text never becomes control tokens, for versions …
+#     3758-3969  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
+#     3972-4004  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     4007-4165  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4168-4331  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4334-4416  play setup             Set up and score conversations, for all programs that take --environment
+#     4419-4790  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4793-4801  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4804-5058  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5061-5196  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5199-5247  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5250-5322  norms                  Layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5325-5538  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5541-5623  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5626-5847  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5850-6021  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6024-6142  rows and gold          Rows of the data, and their reference completions (gold)
+#     6145-6339  probes                 Completions that must not be paid
+#     6342-6534  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6537-6728  scoring                Grading completions, and the findings of all checks
+#     6731-7041  preflight              The checks of a reward and the verdict
+#     7044-7217  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7220-7324  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7327-7528  environment preflight  The checks of an environment and the verdict
+#     7531-7596  report                 Printed reports and --list
+#     7599-7678  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7681-7803  command                The command line
 
 import argparse
 import ast
@@ -249,8 +249,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -495,8 +503,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -538,10 +545,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -550,6 +555,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def device_name(config: BaseConfig) -> str:
@@ -565,9 +583,6 @@ def device_name(config: BaseConfig) -> str:
 
 def start_processes(config: BaseConfig):
     """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
-    import torch
-    import torch.distributed as dist
-
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
     need(
@@ -576,7 +591,7 @@ def start_processes(config: BaseConfig):
         "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
     )
     name = device_name(config)
-    if size > 1 and not dist.is_initialized():
+    if size > 1 and not torch.distributed.is_initialized():
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
@@ -586,9 +601,9 @@ def start_processes(config: BaseConfig):
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
         # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
-        import torch.distributed.nn.functional
-
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
+        importlib.import_module("torch.distributed.nn.functional")
+        backend = "cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend, timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # new streams and graphs use it
@@ -2083,6 +2098,15 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
+    for messages in kinds.values() if tokenizer.chat_template else ():
+        asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -2100,9 +2124,14 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
-    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
-    if unread:
-        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
+    settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
+    if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
+        say(f"warning: {template} does not read {', '.join(unread)}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2679,14 +2708,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -2714,19 +2757,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3039,12 +3077,6 @@ def finite_number(value) -> float | None:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3099,6 +3131,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -3121,27 +3175,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -3150,7 +3183,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -4372,7 +4406,7 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
@@ -4380,10 +4414,6 @@ def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple
 def score_weights(reward: Reward, names) -> dict[str, float]:
     """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -4445,10 +4475,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -4500,11 +4528,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -4601,10 +4627,8 @@ def open_tokenizer(config: BaseConfig, **options):
 
 def load_tokenizer(config: BaseConfig):
     """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
+    transformers.logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
     backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
@@ -4729,10 +4753,11 @@ def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends, got = [i for i in given if i in rows], f"got model {config.model!r} of {len(rows)} tokens with the end tokens"
+    need(ends, f"{got} {given}; expected one that it can write; try eos_token_id in its generation_config.json")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
@@ -4786,9 +4811,8 @@ WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 
 @functools.cache
 def roomy_layer():
     """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
-    from transformers.cache_utils import DynamicLayer
 
-    class RoomyLayer(DynamicLayer):
+    class RoomyLayer(transformers.cache_utils.DynamicLayer):
         """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
         With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
@@ -4855,19 +4879,15 @@ def roomy(x, needed: int):
 
 def give_room(cache) -> None:
     """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
-        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+    for i, layer in enumerate(cache.layers if isinstance(cache, transformers.Cache) else ()):
+        if type(layer) is transformers.cache_utils.DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
 
 
 def has_plain_layers(cache, config) -> bool:
     """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
-    from transformers.cache_utils import DynamicCache
-
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+    if window or getattr(config, "window_size", None) or not isinstance(cache, transformers.DynamicCache):
         return False
     return all(type(layer) is roomy_layer() for layer in cache.layers)
 
@@ -4916,8 +4936,6 @@ class KeptTexts:
 
         `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
-        from transformers.cache_utils import DynamicCache
-
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
         order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
         for part in self.parts:
@@ -4927,7 +4945,7 @@ class KeptTexts:
             mask, columns = part.mask[index].sort(dim=1, stable=True)
             masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
             places.append((index[:, None], columns[:, -width:]))
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(self.parts[0].layers)):
             pairs = [part.layers[layer] for part in self.parts]
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
@@ -4956,9 +4974,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
 
 def select_rows(cache, rows) -> None:
     """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    overridden = type(cache).batch_select_indices is not transformers.Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
     if groups := getattr(cache, "groups", None):
         cache.groups = groups.of_rows(rows)
@@ -5027,9 +5043,7 @@ class Groups:
 
 def group_rows(cache, mask, which):
     """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
-    from transformers.cache_utils import DynamicCache
-
-    grouped = DynamicCache()
+    grouped = transformers.DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -5652,7 +5666,6 @@ class HFEngine:
         if compute_dtype(config, models.device) == torch.float32:
             self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
-        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def can_record(self) -> bool:
@@ -6000,17 +6013,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
     Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
     """
-    (rank, size), samples, failure = world(), [], None
+    rank, size = world()
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
-    try:
-        with leaving_early():
-            samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
-        whole = size == 1 or isinstance(error, UserError | StopRequested)
-        failure = error if whole else kind(f"process {rank}: {message}")
-    return gather_rows(samples, failure, shares)
+    with raised_in_all(), leaving_early():
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    return gather_rows(samples, shares=shares)
 
 
 # ------------------------------------------------------ rows and gold (src/programs/reward_preflight/rows_and_gold.py)
@@ -7050,13 +7058,9 @@ def call_text(name: str, arguments) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-def parameters_of(tool: dict) -> dict[str, str]:
-    properties = tool["function"]["parameters"]["properties"]
-    return {name: kind if isinstance(kind := p.get("type"), str) else "string" for name, p in properties.items()}
-
-
 def call_of(tool: dict, values: dict) -> str:
-    arguments = {name: values.get(kind) for name, kind in parameters_of(tool).items()}
+    kinds = {name: p.get("type") for name, p in tool["function"]["parameters"]["properties"].items()}
+    arguments = {name: values.get(kind if isinstance(kind, str) else "string") for name, kind in kinds.items()}
     return call_text(tool["function"]["name"], arguments)
 
 

@@ -6,13 +6,20 @@
 # ///
 """Run untrusted programs against tests: the code a model wrote never decides its own verdict.
 
-    caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
-        └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
+    caller ── requests ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
+        └───── job ──────────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge compares them; it has
-the same confinement and time limits as a program. Results below 64 KiB are compared by the caller itself, with the same
-code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded, so a
-program costs a fork instead of an interpreter start.
+| process | what it is | messages that it gets | what it answers |
+|---|---|---|---|
+| caller | the trainer: `run_code`, `run_many` | | |
+| fork server | warm, clean, single-threaded | spawn, kill, exit | on a pipe, how each process ended |
+| program | model code under all layers | a module to load, then operations; or a script | values, or what was raised |
+| judge | the tests under the same layers | one job: program, tests, limits | the outcome of each test |
+
+A program costs a fork instead of an interpreter start. Its results are plain data: JSON with tags, no pickle. Its
+objects stay with it, and the tests hold what asks it about them. Lists and the like, and objects of classes that the
+tests define too, are shared: after a call, each side has what the other changed. Expected values are never in the
+program's process. Calls whose results are below 64 KiB need no judge: the caller compares them with the same code.
 
 Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
@@ -28,23 +35,26 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#        93-104  python source    Parses Python source in a process with threads
-#       107-115  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       118-124  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       127-129  extracts         Extract from a Python file what some of its names need
-#       132-166  limits           Exceptions and limits of the sandbox
-#       169-432  values           Messages and values between the processes
-#       435-514  instances        Objects of classes that the tests and the program both define
-#       517-702  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      705-1042  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1045-1540  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1543-1774  child            Inside a forked process
-#     1777-2145  server           The fork server
-#     2148-2319  process          The sandbox and its processes
-#     2322-2478  forms of tests   Tests, read and sorted
-#     2481-2754  answers          The program in a model's answer
-#     2757-3107  run code         The caller's side: programs, their tests, and the verdicts
-#     3110-3163  command          The command line
+#       103-114  python source    Parses Python source in a process with threads
+#       117-127  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       130-136  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       139-141  extracts         Extract from a Python file what some of its names need
+#       144-178  limits           Exceptions and limits of the sandbox
+#       181-219  messages         Messages between the processes: JSON with its length in front, and open files with …
+#       222-332  values           Values on their way between the processes: plain data as JSON with tags
+#       335-418  comparison       Whether a result is the expected one, and what a verdict shows of both
+#       421-560  shared objects   Objects that tests and program share: what one side changes, the other sees
+#       563-748  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      751-1111  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1114-1280  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1283-1633  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1636-1871  child            Inside a forked process
+#     1874-2242  server           The fork server
+#     2245-2416  process          The sandbox and its processes
+#     2419-2575  forms of tests   Tests, read and sorted
+#     2578-2851  answers          The program in a model's answer
+#     2854-3204  run code         The caller's side: programs, their tests, and the verdicts
+#     3207-3260  command          The command line
 
 import argparse
 import array
@@ -108,7 +118,9 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -166,7 +178,7 @@ class Died(Exception):
     """The other process ended or broke the protocol."""
 
 
-# ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
+# ------------------------------------------------------------------------- messages (src/programs/sandbox/messages.py)
 
 INVALID = "the process sent no valid message"
 
@@ -207,6 +219,9 @@ def receive_frame(channel: socket.socket, deadline: float | None = None, limit: 
     return message
 
 
+# ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
+
+
 def zone(moment) -> list:
     """The time zone of a date or time as its last argument, none where it has none."""
     return [] if moment.tzinfo is None else [datetime.timezone(moment.utcoffset() or datetime.timedelta(0))]
@@ -244,15 +259,18 @@ MAKERS = {
 }
 
 
-def encode(value, others=None, depth: int = 0):
-    """Turn a value into JSON with tags; what is no plain data travels as `others`, an Instances, says.
+def encode(value, shared=None, depth: int = 0):
+    """Turn a value into JSON with tags; SharedObjects say how what is no plain data travels, and what both sides share.
 
     Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
-    if others and (tagged := others.tagged(value)):
-        return tagged
+    return (shared and shared.tagged(value)) or encode_content(value, shared, depth)
+
+
+def encode_content(value, shared, depth: int = 0):
+    """`encode` for a value that is not shared itself; values in it may be."""
     if value is None or isinstance(value, bool):
         return value
     if type(value) in ALIKE:
@@ -265,30 +283,33 @@ def encode(value, others=None, depth: int = 0):
         return str.__str__(value)
     if isinstance(value, bytes):
         return {"t": "bytes", "v": bytes(value).hex()}
-    kind, items = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), ""), value
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        if not shared or value.dtype.kind not in "biufc":
+            return encode(value.tolist(), shared, depth + 1)
+        return {"t": "ndarray", "v": [str(value.dtype), encode(value.tolist())]}  # == in tests is then numpy's
+
+    def each(items):
+        return [encode(item, shared, depth + 1) for item in items]
+
+    kind = next((kind.__name__ for kind in CONTAINERS if isinstance(value, kind)), "")
     if isinstance(value, dict):
-        kept = others and type(value) in (collections.Counter, collections.OrderedDict)
-        kind, items = type(value).__name__ if kept else "dict", map(list, value.items())
-    elif others and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
-        kind, items = "namedtuple", (list(value._fields), *value)
-    elif type(value) in VIEWS:
+        kept = shared and type(value) in (collections.Counter, collections.OrderedDict)
+        return {"t": type(value).__name__ if kept else "dict", "v": [each(pair) for pair in value.items()]}
+    if type(value) in VIEWS:
         kind = VIEWS[type(value)]
-        items = map(list, value) if kind == "items" else value
-    elif type(value) in PLAIN_TYPES:
-        kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
-    elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        if not others or value.dtype.kind not in "biufc":
-            return encode(value.tolist(), others, depth + 1)
-        kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
-    elif not kind:
-        if others is None:
-            raise TypeError(f"{type(value).__name__} is not plain data")
-        return {"t": "ref", "v": others.keep(value), "type": type(value).__name__}
-    data = [encode(item, others, depth + 1) for item in items]
-    return data if kind == "list" else {"t": kind, "v": data}
+        return {"t": kind, "v": [each(pair) for pair in value] if kind == "items" else each(value)}
+    if shared and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
+        return {"t": "namedtuple", "v": each((value._fields, *value))}
+    if type(value) in PLAIN_TYPES:
+        return {"t": type(value).__name__, "v": each(PLAIN_TYPES[type(value)](value))}
+    if kind:
+        return each(value) if kind == "list" else {"t": kind, "v": each(value)}
+    if shared is None:
+        raise TypeError(f"{type(value).__name__} is not plain data")
+    return shared.reference(value)
 
 
-def decode(data, others=None, depth: int = 0):
+def decode(data, shared=None, depth: int = 0):
     """The value that encode() was given, of exact built-in types; raises Died on anything else."""
     if depth > MAX_DEPTH:
         raise Died("a result is nested too deeply")
@@ -296,57 +317,22 @@ def decode(data, others=None, depth: int = 0):
         return data
     try:
         if isinstance(data, list):
-            return [decode(item, others, depth + 1) for item in data]
-        if data["t"] == "ref" and others:
-            return others.refer(int(data["v"]), str(data.get("type"))[:100])
-        if data["t"] in ("object", "member") and others:
-            return others.untagged(data["t"], data["v"])
-        content = data["v"]
-        if data["t"] == "ndarray" and others and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
+            return [decode(item, shared, depth + 1) for item in data]
+        tag, content = data["t"], data["v"]
+        if shared and tag in ("shared", "member", "ref", "own_hash", "coroutine", "function"):
+            return shared.untagged(tag, content)
+        if shared and tag == "ndarray" and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
             return importlib.import_module("numpy").array(decode(content[1]), content[0])[()]  # a scalar without shape
         if not isinstance(content, str):
-            content = [decode(item, others, depth + 1) for item in content]
-        if data["t"] == "namedtuple" and others:
+            content = [decode(item, shared, depth + 1) for item in content]
+        if shared and tag == "namedtuple":
             return collections.namedtuple("Row", content[0])(*content[1:])
-        return MAKERS[data["t"]](content)
+        return MAKERS[tag](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
 
 
-def containers(values) -> list:
-    """The lists, dicts, sets and deques in values, each where it stands, the outer before the inner ones."""
-    found, inside = [], values.values() if isinstance(values, dict) else values
-    for value in inside:
-        if isinstance(value, MUTABLE):
-            found.append(value)
-        if isinstance(value, (*MUTABLE, tuple)):
-            found += containers(value)
-    return found
-
-
-def rejoined(values: list, places, known: list) -> list:
-    """Values in which containers that are the same as known ones are these, with the contents of the new ones.
-
-    Args:
-        places: for each of `containers(values)` its place in `known`, -1 for a new one.
-    """
-    news = containers(values)
-    places = places if isinstance(places, list) and len(places) == len(news) else [-1] * len(news)
-    pairs = ((new, known[at]) for new, at in zip(news, places, strict=True) if type(at) is int and 0 <= at < len(known))
-    olds = {id(new): old for new, old in pairs if type(new) is type(old)}
-
-    def rejoin(value):
-        if type(value) is tuple:
-            return tuple(map(rejoin, value))
-        if not isinstance(value, MUTABLE):
-            return value
-        old = olds.get(id(value), value)
-        content = {key: rejoin(x) for key, x in value.items()} if isinstance(value, dict) else [*map(rejoin, value)]
-        old.clear()
-        (old.extend if isinstance(old, list | collections.deque) else old.update)(content)
-        return old
-
-    return [*map(rejoin, values)]
+# --------------------------------------------------------------------- comparison (src/programs/sandbox/comparison.py)
 
 
 class Brief(reprlib.Repr):
@@ -432,66 +418,126 @@ def compare(answer: dict, expected, mode: str) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-# ----------------------------------------------------------------------- instances (src/programs/sandbox/instances.py)
+# ------------------------------------------------------------- shared objects (src/programs/sandbox/shared_objects.py)
 
 
-class Instances:
-    """How values travel that are no plain data: by class and state if both sides have the class, else as references.
+class SharedObjects:
+    """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
 
-    An object has a number that both sides know. A message has the states of all objects that it mentions, each once:
-    so cycles, long chains and identity survive, and no method of the other side runs here.
+    An object has a number that both sides know: even where the judge made it, odd where the program did. A message
+    mentions objects by their numbers, and has the state of each once: so cycles, long chains and identity survive, and
+    no method of the other side runs here. Containers are shared until the next message; those that an attribute of
+    the program's holds until it is read again. Other values that are no plain data stay where they are.
 
     Attributes:
-        keep: function of a value without a class on the other side; returns the number of its reference.
-        refer: function of that number and the name of a type; returns what stands for the value here.
+        reference: function of a value that stays here; returns the JSON that stands for it.
+        resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
         classes: those of this side by name, as far as the other side has classes with these names.
+        lent: numbers of what attributes of the program's objects hold, by (object, attribute).
+        known: states as both sides last knew them, by number.
     """
 
-    def __init__(self, side: int, keep, refer):
-        self.keep, self.refer, self.classes = keep, refer, {}
-        self.objects, self.numbers, self.mentioned, self.next = {}, {}, [], side  # numbers of one side are even
+    def __init__(self, first: int, reference, resolve):
+        self.next, self.reference, self.resolve, self.classes = first, reference, resolve, {}
+        self.objects, self.numbers, self.known, self.lent = {}, {}, {}, {}
+        self.mentioned, self.passing = [], []
+
+    def number(self, value) -> int:
+        """The number of an object, a new one for a new object."""
+        if id(value) not in self.numbers:
+            self.enter(self.next, value)
+            self.next += 2
+        return self.numbers[id(value)]
+
+    def enter(self, number: int, value) -> None:
+        """Share an object under a number."""
+        self.objects[number], self.numbers[id(value)] = value, number
+        if isinstance(value, MUTABLE):
+            self.passing.append(number)
+
+    def forget(self) -> None:
+        """Before a message: no longer share containers of the last one, unless they are lent."""
+        lent = {number for numbers in self.lent.values() for number in numbers}
+        for number in {*self.passing} - lent:
+            del self.numbers[id(self.objects.pop(number))]
+            self.known.pop(number, None)
+        self.passing, self.mentioned = [number for number in {*self.passing} if number in lent], []
 
     def tagged(self, value) -> dict | None:
-        """The JSON of a member of an Enum, or the number of an object; None for another value."""
+        """The JSON of a shared object or a member of an Enum; None for another value."""
         kind = type(value)
-        if self.classes.get(kind.__name__) is not kind:
-            return None
-        if isinstance(value, enum.Enum):
+        of_both = self.classes.get(kind.__name__) is kind
+        if of_both and isinstance(value, enum.Enum):
             return {"t": "member", "v": [kind.__name__, value.name]}
-        if id(value) not in self.numbers:
-            self.objects[self.next], self.numbers[id(value)] = value, self.next
-            self.next += 2
-        self.mentioned.append(value)
-        return {"t": "object", "v": self.numbers[id(value)]}
+        if not of_both and not isinstance(value, MUTABLE):
+            return None
+        self.mentioned.append(self.number(value))
+        return {"t": "shared", "v": self.number(value)}
 
     def untagged(self, tag: str, content):
-        """The value of `tagged` JSON."""
-        return self.objects[content] if tag == "object" else self.classes[content[0]][content[1]]
+        """The value of `tagged` JSON, or what stands for a reference."""
+        if tag == "member":
+            return self.classes[content[0]][content[1]]
+        return self.objects[content] if tag == "shared" else self.resolve(tag, content)
 
-    def states(self) -> dict:
-        """{number: [class, attributes]} of the objects mentioned since the last message, and of those in these."""
+    def state(self, number: int) -> list:
+        """[class, attributes] of an object, [None, items] of a container; mentions what is in it."""
+        value = self.objects[number]
+        if isinstance(value, MUTABLE):
+            return [None, encode_content(value, self)]
+        return [type(value).__name__, {name: encode(item, self) for name, item in vars(value).items()}]
+
+    def reached(self) -> dict:
+        """{number: state} of all that was mentioned, and of what is in these."""
         states = {}
-        for value in self.mentioned:  # grows
-            number, content = self.numbers[id(value)], vars(value)
+        for number in self.mentioned:  # grows
             if number not in states:
-                states[number] = [type(value).__name__, {}]
-                states[number][1].update({name: encode(item, self) for name, item in content.items()})
-        self.mentioned = []
+                states[number] = self.state(number)
+        self.known.update(states)
         return states
 
-    def learn(self, states, sent) -> None:
-        """Take over the states in a message; of this side's objects those only that were `sent`."""
+    def states(self) -> dict:
+        """{number: state} for a message: what it mentions, and lent objects that have changed."""
+        mentioned = self.mentioned
+        lent = (number for numbers in self.lent.values() for number in numbers)
+        self.mentioned = mentioned + [number for number in lent if self.state(number) != self.known[number]]
+        return self.reached()
+
+    def learn(self, states: dict, sent) -> None:
+        """Take over the states in a message; of objects that this side made, those only that were `sent`."""
         states = {int(number): state for number, state in states.items()}
-        for number, (name, _) in states.items():
-            if number not in self.objects and number % 2 != self.next % 2:
-                self.objects[number] = value = object.__new__(self.classes[name])
-                self.numbers[id(value)] = number
-            elif number % 2 == self.next % 2 and number not in sent:
+        for number, (name, content) in states.items():
+            ours = number % 2 == self.next % 2
+            if ours and number not in sent:
                 raise Died(INVALID)
-        for number, (_, content) in states.items():
+            if number not in self.objects:
+                self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
+        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):  # sets hash objects
             value = self.objects[number]
-            vars(value).clear()
-            vars(value).update({k: decode(item, self) for k, item in content.items() if is_plain(type(value), k)})
+            if bool(name) is isinstance(value, MUTABLE):
+                raise Died(INVALID)
+            if name:
+                items = {k: decode(item, self) for k, item in content.items() if is_plain(type(value), k)}
+                value = vars(value)
+            else:
+                items = decode(content, self)
+            value.clear()
+            (value.update if hasattr(value, "update") else value.extend)(items)
+        self.known.update(states)
+
+    def lend(self, target, name: str, value) -> None:
+        """Go on sharing what an attribute holds."""
+        self.mentioned = []
+        encode(value, self)
+        self.lent[target, name] = [*self.reached()]
+
+
+def empty(content) -> list | dict | set:
+    """A container of the kind that a state describes."""
+    value = [] if isinstance(content, list) else MAKERS[content["t"]]([])
+    if not isinstance(value, MUTABLE):
+        raise Died(INVALID)
+    return value
 
 
 def is_plain(kind: type, name: str) -> bool:
@@ -706,11 +752,12 @@ def new_root(paths: list[str]) -> None:
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# what tests do to the process or folder that they would share with the program, by full names
+# what tests do to the process or folder that they would share with the program, or read of it, by full names
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
 )
+SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -827,17 +874,41 @@ class CountAsserts(ast.NodeTransformer):
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
 
-class Identity(ast.NodeTransformer):
-    """Have the judge look at both sides of `is`, of which two may be one object of the program."""
+class Reflection(ast.NodeTransformer):
+    """Have the judge see to what asks for the identity, the type or the order of the program's objects.
+
+    a is b                 ->  __is__(a, b)
+    type(a), a.__class__   ->  __type__(a)
+    sorted(a)              ->  __sort__(sorted, a)
+    """
+
+    @staticmethod
+    def call(node, name: str, *args, keywords=()) -> ast.Call:
+        """A call of one of the judge's functions in the place of a node."""
+        new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
+        return ast.fix_missing_locations(ast.copy_location(new, node))
 
     def visit_Compare(self, node):
-        """a is b  ->  __is__(a, b)"""
+        """`is` and `is not`."""
         self.generic_visit(node)
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
-        new = ast.Call(ast.Name("__is__", ast.Load()), [node.left, *node.comparators], [])
-        new = new if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), new)
-        return ast.fix_missing_locations(ast.copy_location(new, node))
+        new = self.call(node, "__is__", node.left, *node.comparators)
+        return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
+
+    def visit_Call(self, node):
+        """`type(a)`, and what sorts."""
+        self.generic_visit(node)
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if ast.unparse(node.func) == "type" and len(node.args) == 1:
+            return self.call(node, "__type__", *node.args)
+        return self.call(node, "__sort__", node.func, *node.args, keywords=node.keywords) if name in SORTERS else node
+
+    def visit_Attribute(self, node):
+        """`a.__class__`."""
+        self.generic_visit(node)
+        read = node.attr == "__class__" and isinstance(node.ctx, ast.Load)
+        return self.call(node, "__type__", node.value) if read else node
 
 
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
@@ -916,24 +987,22 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
                 return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
     if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
         return f"the tests import {name}, which is not installed; try installing it, or `from solution import …`"
+    if name := shared_surroundings(tests):
+        return f"the tests use {name}, but the program runs in a process of its own; try arguments and results"
+    return ""
+
+
+def shared_surroundings(tests: ast.AST) -> str:
+    """What tests use of the process or folder that they would share with the program; "" for nothing."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
-    captures = any(part.attr == "getvalue" for part in attributes)
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
-    outside |= (
-        (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
-        if captures
-        else set()
-    )
+    if any(part.attr == "getvalue" for part in attributes):
+        outside |= (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
-    if outside or (
-        draws and all(name.endswith("seed") for name in draws)
-    ):  # a seed that is not for the tests' own draws
-        name = min(outside or draws)
-        return (
-            f"the tests use {name}, but the program runs in a process and folder of its own; try arguments and results"
-        )
-    return ""
+    if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
+        outside |= draws
+    return min(outside, default="")
 
 
 def imported_names(nodes) -> dict[str, str]:
@@ -1042,28 +1111,25 @@ def iterated_names(tests: ast.AST) -> set:
     return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in names_in(part.iter)}
 
 
-# ------------------------------------------------------------------------------- judge (src/programs/sandbox/judge.py)
+# ------------------------------------------------------------- remote objects (src/programs/sandbox/remote_objects.py)
 
-ENDS = (StopIteration, StopAsyncIteration)
-
-
-class Ended(BaseException):
-    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of its own making."""
+DECIDES = "which could decide that by itself; try comparing plain data"
+# special attributes that the program tells; Python looks for many others by itself
+DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
 
 
 class Unsafe(Exception):
     """A test asks the program for the verdict."""
 
 
-def awaited(coroutine):
-    """What a coroutine comes to."""
-    import asyncio
+def asked(operation: str):
+    """A method that has the program perform an operation."""
+    return lambda self, *args: self._judge.ask(operation, self._target, args)
 
-    return asyncio.run(coroutine)
+
+def described(name: str) -> property:
+    """An attribute that Python would otherwise answer by itself."""
+    return property(lambda self: self._judge.ask("getattr", self._target, (name,)))
 
 
 def converted(kind: type):
@@ -1081,7 +1147,7 @@ def converted(kind: type):
 def as_instance(value):
     """An object of the program as an instance, on which operators work; plain data as it is."""
     if isinstance(value, RemoteObject):
-        value.__dict__["_is_instance"] = True
+        object.__setattr__(value, "_is_instance", True)
     return value
 
 
@@ -1092,16 +1158,24 @@ def forwarded(name: str):
         if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
             raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
-        return as_instance(self._judge.ask("operator", self._target, (name, *others)))
+        return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
 
 
-def prepare(place, name: str, *about) -> None:
-    """Call what pytest calls before tests, a function of a module's names or a method, with as much as it takes."""
-    setup = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
-    if setup:
-        setup(*about[: len(inspect.signature(setup).parameters)])
+def ordered(name: str):
+    """A method for `<` and the like: the program answers for `sorted`, whose result the tests then look at."""
+
+    def compare(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        if self._judge.sorting:
+            self._judge.trusted = False
+            return bool(self._judge.ask(name, self._target, (other,)))
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe(f"orders objects of the program, {DECIDES}")
+
+    return compare
 
 
 class RemoteObject:
@@ -1111,20 +1185,23 @@ class RemoteObject:
     `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
     """
 
-    def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target, _is_instance=False)
+    __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
+
+    def __init__(self, judge, target, has_own_hash=False):
+        for name, value in zip(RemoteObject.__slots__, (has_own_hash, False, judge, target), strict=True):
+            object.__setattr__(self, name, value)
 
     def __call__(self, *args, **kwargs):
         value = self._judge.ask("call", self._target, args, kwargs)
         return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
-        if name.startswith("__") and name not in ("__name__", "__qualname__", "__wrapped__"):
+        if name.startswith("__") and name not in DESCRIPTIONS:
             raise AttributeError(name)
-        return self._judge.ask("attribute", self._target, (name,))
+        return self._judge.ask("getattr", self._target, (name,))
 
     def __iter__(self):
-        return iter(self._judge.ask("list", self._target))
+        return iter(self._judge.ask("items", self._target))
 
     def __next__(self):
         found = self._judge.ask("next", self._target)  # a list of one, empty at the end
@@ -1132,29 +1209,26 @@ class RemoteObject:
             raise StopIteration
         return found[0]
 
-    def __enter__(self):
-        return self._judge.ask("enter", self._target)
-
     def __exit__(self, *error):
         self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
 
-    def __getitem__(self, key):
-        return self._judge.ask("item", self._target, (key,))
-
     def __eq__(self, other):
         self._judge.unfit += isinstance(other, RemoteObject)
-        raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
+        raise Unsafe(f"compares an object of the program, {DECIDES}")
 
-    __hash__ = object.__hash__
-    __doc__ = property(lambda self: self._judge.ask("attribute", self._target, ("__doc__",)))
+    def __hash__(self):
+        if self._has_own_hash and not self._judge.reading:
+            self._judge.unfit += 1
+            raise Unsafe(f"hashes an object of the program, {DECIDES}")
+        return hash(("program", self._target))
 
-    def __lt__(self, other):
-        if not isinstance(other, RemoteObject):
-            return NotImplemented
-        self._judge.unfit += self._is_instance or other._is_instance
-        raise Unsafe("orders objects of the program, which could decide that by itself; try comparing plain data")
+    __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
+    __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
 
-    __gt__ = __le__ = __ge__ = __lt__
+    @property
+    def __signature__(self):
+        parameters = self._judge.ask("signature", self._target)
+        return inspect.Signature([inspect.Parameter(name, kind, **more) for name, kind, more in parameters])
 
     def __contains__(self, item):
         if not self._is_instance:  # the program could return this where a list is expected
@@ -1164,16 +1238,7 @@ class RemoteObject:
 
     def __instancecheck__(self, value):
         self._judge.trusted = False
-        return bool(self._judge.ask("isinstance", self._target, (value,)))
-
-    def __setattr__(self, name, value):
-        self._judge.ask("set", self._target, (name, value))
-
-    def __setitem__(self, key, value):
-        self._judge.ask("put", self._target, (key, value))
-
-    def __delitem__(self, key):
-        self._judge.ask("delete", self._target, (key,))
+        return bool(self._judge.ask("has_instance", self._target, (value,)))
 
     def __len__(self):
         try:  # list() asks for it, and takes TypeError for an answer
@@ -1181,9 +1246,8 @@ class RemoteObject:
         except Exception as error:
             raise TypeError(str(error)) from None
 
-    def __repr__(self):
-        return self._judge.ask("repr", self._target)
-
+    __enter__, __getitem__, __setitem__, __delitem__ = map(asked, ("enter", "getitem", "setitem", "delitem"))
+    __setattr__, __repr__, __dir__ = map(asked, ("setattr", "repr", "dir"))
     __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
     __add__, __sub__, __mul__ = map(forwarded, ("__add__", "__sub__", "__mul__"))
     __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
@@ -1193,6 +1257,9 @@ class RemoteObject:
 
 class RemoteCoroutine(RemoteObject):
     """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
 
     def __await__(self):
         return self._judge.ask("await", self._target)
@@ -1211,6 +1278,33 @@ class RemoteCoroutine(RemoteObject):
 
     def close(self):
         """Nothing is left to close."""
+
+
+# ------------------------------------------------------------------------------- judge (src/programs/sandbox/judge.py)
+
+ENDS = (StopIteration, StopAsyncIteration)
+
+
+class Ended(BaseException):
+    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception of its own making."""
+
+
+def awaited(coroutine):
+    """What a coroutine comes to."""
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def prepare(place, name: str, *about) -> None:
+    """Call what pytest calls before tests, a function of a module's names or a method, with as much as it takes."""
+    setup = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
+    if setup:
+        setup(*about[: len(inspect.signature(setup).parameters)])
 
 
 def may_be_raised(kind) -> bool:
@@ -1234,7 +1328,7 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
-        lent: lists and the like that are attributes in the program, {(object, name): (copy, how it was)}.
+        sorting, reading: whether `sorted` or the like runs; whether an answer is read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -1243,8 +1337,8 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.classes, self.errors, self.lent = set(), {}, {}
-        self.instances, self.shareable = Instances(0, self.number_of, self.refer), dict
+        self.classes, self.errors, self.sorting, self.reading = set(), {}, False, False
+        self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -1301,39 +1395,25 @@ class Judge:
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; what it changes in arguments is changed here too."""
-        self.give_back()
-        self.instances.classes = self.shareable()
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.instances) for item in args]}
-        message["kwargs"] = {name: encode(item, self.instances) for name, item in (kwargs or {}).items()}
-        known = containers([*args, *(kwargs or {}).values()])
-        first = {id(item): place for place, item in reversed([*enumerate(known)])}
-        message["same"] = [first[id(item)] for item in known]
-        message["classes"], message["states"] = list(self.instances.classes), self.instances.states()
+        self.shared.forget()
+        self.shared.classes = self.shareable()
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.shared) for item in args]}
+        message["kwargs"] = {name: encode(item, self.shared) for name, item in (kwargs or {}).items()}
+        message["classes"], message["states"] = list(self.shared.classes), self.shared.states()
         answer = self.exchange(message)
         if "error" in answer:
             self.raise_same(answer)
-        self.learn(answer.get("states"), message["states"].keys())
-        value, changed = decode(answer.get("value"), self.instances), decode(answer.get("args"), self.instances)
-        if known and isinstance(changed, list):
-            *_, value = rejoined([*changed, value], answer.get("same"), known)
-        if op == "attribute" and isinstance(value, MUTABLE):
-            self.lent[target, *args] = value, encode(value, self.instances)
-        return value
-
-    def learn(self, states, sent) -> None:
-        """Take over the states of objects in an answer."""
+        self.reading = True
         try:
-            self.instances.learn(states or {}, sent)
+            self.shared.learn(answer.get("states") or {}, message["states"])
+            value = decode(answer.get("value"), self.shared)
         except (AttributeError, KeyError, TypeError, ValueError):
             self.end(INVALID)
-
-    def give_back(self) -> None:
-        """Set attributes of objects anew whose lists, dicts and the like the tests have changed since they got them."""
-        lent, self.lent = self.lent, {}
-        changed = [key for key, (value, before) in lent.items() if encode(value, self.instances) != before]
-        for target, name in changed:
-            self.ask("set", target, (name, lent.pop((target, name))[0]))
-        self.lent = lent
+        finally:
+            self.reading = False
+        if op == "getattr":
+            self.shared.lend(target, *args, value)
+        return value
 
     def is_same(self, one, other) -> bool:
         """`is` in the tests; of two objects of the program, the program alone knows it."""
@@ -1348,16 +1428,29 @@ class Judge:
         self.trusted = False
         return bool(self.ask("issubclass", kind._target, (base,)))
 
-    def refer(self, number: int, kind: str) -> RemoteObject:
-        """An object that stays with the program."""
-        return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
+    def type_of(self, value):
+        """`type(x)` and `x.__class__` in the tests; that of its objects, the program tells."""
+        return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
-    def number_of(self, value) -> int:
-        """The number of an object that stays with the program; other arguments that are no data are refused."""
-        if isinstance(value, RemoteObject):  # a name of the program, or a number
-            return value._target if isinstance(value._target, int) else self.ask("get", value._target)._target
+    def sort(self, function, *args, **kwargs):
+        """`sorted(x)` and the like in the tests: the program may say in which order its objects are."""
+        before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.sorting = before
+
+    def resolve(self, tag: str, number) -> RemoteObject:
+        """What stands for an object that stays with the program."""
+        return (RemoteCoroutine if tag == "coroutine" else RemoteObject)(self, int(number), tag == "own_hash")
+
+    def reference(self, value) -> dict:
+        """The JSON of an argument that is no plain data: an object of the program, or a function that it can have."""
+        if isinstance(value, RemoteObject):
+            return {"t": "ref", "v": value._target}
         if isinstance(value, types.FunctionType) and is_closed(value):
-            return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
+            code = marshal.dumps(value.__code__).hex()
+            return {"t": "function", "v": [code, encode(value.__defaults__, self.shared)]}
         self.unfit += 1
         what = "function that reads names of the tests" if callable(value) else type(value).__name__
         raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
@@ -1372,7 +1465,7 @@ class Judge:
     def raise_same(self, answer: dict):
         """Raise what the program raised: an exception that the tests expect, else the nearest built-in one."""
         names = dict.fromkeys(map(str, answer["error"])) if isinstance(answer["error"], list) else {}
-        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.instances)
+        message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.shared)
         args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
         found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
@@ -1405,7 +1498,7 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace.update(issubclass=self.is_subclass, __is__=self.is_same)
+        namespace.update(issubclass=self.is_subclass, __is__=self.is_same, __type__=self.type_of, __sort__=self.sort)
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
@@ -1422,7 +1515,7 @@ class Judge:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
-            code = compile(Identity().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
+            code = compile(Reflection().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
@@ -1669,13 +1762,19 @@ def run_as_script(code: str) -> None:
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
     """Run a program as a module, then perform what the judge asks for until it is gone."""
-    namespace, kept = fresh_module("program").__dict__, []
+    namespace = fresh_module("program").__dict__
 
-    def keep(value) -> int:
-        kept.append(value)
-        return len(kept) - 1
+    def reference(value) -> dict:
+        tag = "ref" if type(value).__hash__ is object.__hash__ else "own_hash"
+        return {"t": "coroutine" if isinstance(value, types.CoroutineType) else tag, "v": shared.number(value)}
 
-    instances = Instances(1, keep, lambda number, _: kept[number])
+    def resolve(tag: str, content):
+        if tag == "ref":
+            return find(content, namespace, shared.objects)
+        code, defaults = content
+        return types.FunctionType(marshal.loads(bytes.fromhex(code)), {}, None, decode(defaults, shared))
+
+    shared = SharedObjects(1, reference, resolve)
 
     def load(job: dict) -> dict:
         with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
@@ -1689,23 +1788,23 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         return {"names": kinds, "errors": errors, "classes": list(classes_in(namespace, "program"))}
 
     def perform(call: dict) -> dict:
-        known, names, sent = classes_in(namespace, "program"), call.get("classes", ()), call.get("states", {})
-        instances.classes = {name: known[name] for name in names if name in known}
-        instances.learn(sent, [int(number) for number in sent])
-        given = [decode(item, instances) for item in (*call["args"], *call["kwargs"].values())]
-        before = containers(given)
-        given = rejoined(given, call.get("same"), before)
-        args, kwargs = given[: len(call["args"])], dict(zip(call["kwargs"], given[len(call["args"]) :], strict=True))
-        value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
+        shared.forget()
+        known, sent = classes_in(namespace, "program"), call.get("states", {})
+        shared.classes = {name: known[name] for name in call.get("classes", ()) if name in known}
+        shared.learn(sent, [*map(int, sent)])
+        args = [decode(item, shared) for item in call["args"]]
+        kwargs = {name: decode(item, shared) for name, item in call["kwargs"].items()}
+        value = operation(call["op"])(find(call["target"], namespace, shared.objects), *args, **kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
-        instances.mentioned = [instances.objects[int(number)] for number in sent]
-        answer = {"value": encode(value, instances if call["objects"] else None)}
-        if call["objects"] and before:
-            places = {id(item): place for place, item in enumerate(before)}
-            answer["args"] = [encode(item, instances) for item in given]
-            answer["same"] = [places.get(id(item), -1) for item in containers([*given, value])]
-        return {**answer, "states": instances.states()}
+        if not call["objects"]:
+            return {"value": encode(value)}
+        shared.mentioned = [*map(int, sent)]
+        answer = {"value": encode(value, shared)}
+        answer["states"] = {n: state for n, state in shared.states().items() if state != sent.get(str(n))}
+        if call["op"] == "getattr":
+            shared.lend(call["target"], *args, value)
+        return answer
 
     action = load
     while True:
@@ -1730,10 +1829,10 @@ def is_ambiguous(value) -> bool:
     return type(value).__module__ == "numpy" and getattr(value, "size", 1) != 1
 
 
-def find(target, namespace: dict, kept: list):
-    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
-    if target is None or isinstance(target, int):
-        return None if target is None else kept[target]
+def find(target, namespace: dict, objects: dict):
+    """The object a call is about: one with a number, a global name, or a method of the program's class Solution."""
+    if isinstance(target, int):
+        return objects[target]
     if target in namespace:
         return namespace[target]
     if "Solution" in namespace and hasattr(namespace["Solution"], target):
@@ -1749,29 +1848,27 @@ def next_of(iterator) -> list:
         return []
 
 
-def operate(operation: str, value, args: list, kwargs: dict):
-    """Perform one operation of the judge on a value."""
-    operations = {
-        "call": lambda: value(*args, **kwargs),
-        "attribute": lambda: getattr(value, *args),
-        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
-        "get": lambda: value,
-        "next": lambda: next_of(value),
-        "enter": lambda: type(value).__enter__(value),
-        "exit": lambda: type(value).__exit__(value, None, None, None),
-        "await": lambda: awaited(value),
-        "item": lambda: value[args[0]],
-        "contains": lambda: args[0] in value,
-        "isinstance": lambda: isinstance(args[0], value),
-        "issubclass": lambda: issubclass(value, *args),
-        "operator": lambda: getattr(operator, args[0])(value, *args[1:]),
-        "set": lambda: setattr(value, *args),
-        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, None, tuple(args[1] or ())),
-        "put": lambda: value.__setitem__(*args),
-        "delete": lambda: value.__delitem__(*args),
-        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
-    }
-    return operations[operation]()
+def parameters_of(function) -> list[tuple]:
+    """(name, kind, {"default": its default} where it has one) of each parameter."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
+
+
+OPERATIONS = {  # what the judge asks for, besides the functions of `operator` and the built-in ones
+    "get": lambda value: value,
+    "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
+    "next": next_of,
+    "enter": lambda value: type(value).__enter__(value),
+    "exit": lambda value: type(value).__exit__(value, None, None, None),
+    "await": awaited,
+    "has_instance": lambda value, other: isinstance(other, value),
+    "signature": parameters_of,
+}
+
+
+def operation(name: str):
+    """The function that performs an operation."""
+    return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)
 
 
 # ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)

@@ -46,26 +46,26 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       107-145  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       148-183  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       186-324  dialect              Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       327-371  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       374-392  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       395-546  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       549-611  reward forms         The forms that a reward function may have, and loading rewards from files
-#       614-646  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       649-708  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       711-781  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      784-1013  trainer              The interface between trainers and checks, and comparing figures
-#     1016-1132  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1135-1285  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1288-1482  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1485-1516  loading              Loading a trainer by its path
-#     1519-1620  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1623-1726  input checks         Checks of inputs: tokens, template, reward
-#     1729-2084  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2087-2249  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2252-2392  run                  Prepare the trainer, run the checks, the command line
+#       107-147  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       150-185  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       188-326  dialect              Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       329-373  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       376-394  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       397-548  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       551-627  reward forms         The forms that a reward function may have, and loading rewards from files
+#       630-662  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       665-724  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       727-797  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      800-1029  trainer              The interface between trainers and checks, and comparing figures
+#     1032-1148  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1151-1301  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1304-1498  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1501-1532  loading              Loading a trainer by its path
+#     1535-1636  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1639-1742  input checks         Checks of inputs: tokens, template, reward
+#     1745-2100  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2103-2265  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2268-2408  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -133,7 +133,9 @@ def say(text: str) -> None:
 
 
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -581,14 +583,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]

@@ -39,53 +39,53 @@ failed, 128 + n stopped by signal n.
 # Contents
 #       161-166  file text         Load texts from files beside their room, such as a page's style; a built script …
 #       169-180  python source     Parses Python source in a process with threads
-#       183-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       276-321  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       324-485  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       488-727  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       730-779  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      782-1158  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1161-1208  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1211-1428  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1431-1544  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1547-1792  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1795-1892  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1895-2030  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2033-2314  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2317-2427  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2430-2471  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2474-2505  prompts           Load training and held-out prompts as token ids
-#     2508-2525  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2528-2632  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2635-2673  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2676-2912  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2915-2989  extracts          Extract from a Python file what some of its names need
-#     2992-3204  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3207-3464  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3467-3780  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3783-3936  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3939-4171  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4174-4315  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4318-4380  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4383-4638  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4641-4799  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4802-4943  play              Play a policy's conversations with environments; each turn samples all open …
-#     4946-5123  play setup        Set up and score conversations, for all programs that take --environment
-#     5126-5239  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5242-5248  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5251-5332  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5335-5380  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5383-5490  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5493-5788  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5791-5875  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5878-5903  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5906-6095  memory            The memory that a run will need, from the shape of its networks
-#     6098-6105  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6108-6212  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6215-6321  settings          Settings, and hardware by name
-#     6324-6759  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6762-6830  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6833-6915  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#       183-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       332-493  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       496-738  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       741-785  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      788-1164  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1167-1217  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1220-1437  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1440-1553  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1556-1801  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1804-1901  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1904-2039  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2042-2323  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2326-2436  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2439-2480  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2483-2514  prompts           Load training and held-out prompts as token ids
+#     2517-2534  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2537-2641  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2644-2682  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2685-2919  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2922-2996  extracts          Extract from a Python file what some of its names need
+#     2999-3211  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3214-3480  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3483-3792  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3795-3948  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3951-4183  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4186-4327  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4330-4392  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4395-4650  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4653-4811  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4814-4955  play              Play a policy's conversations with environments; each turn samples all open …
+#     4958-5131  play setup        Set up and score conversations, for all programs that take --environment
+#     5134-5243  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5246-5252  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5255-5336  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5339-5384  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5387-5494  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5497-5791  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5794-5878  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5881-5906  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5909-6098  memory            The memory that a run will need, from the shape of its networks
+#     6101-6108  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6111-6215  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6218-6324  settings          Settings, and hardware by name
+#     6327-6763  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6766-6834  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6837-6915  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
 #     6918-7015  data              Rows as verl reads them
 #     7018-7106  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
 #     7109-7356  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
@@ -260,8 +260,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -501,7 +509,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -509,7 +517,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -520,14 +528,16 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 def in_order(**after):
     """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order applies to --help, the YAML template and saved settings.
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
     """
 
     def decorate(config_class):
         fields = config_class.__dataclass_fields__
-        order = list(config_class.__base__.__dataclass_fields__)
-        previous = order[-1]
-        for name in config_class.__annotations__:
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
             if name not in order or name in after:
                 order = [other for other in order if other != name]
                 before = after.get(name, previous)
@@ -570,7 +580,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
@@ -729,6 +740,8 @@ def check_trainer(config: BaseConfig) -> None:
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
+
 
 def lazy_module(name: str):
     """A stand-in for a module that imports it at first use, so that --help answers at once."""
@@ -752,21 +765,14 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def in_group() -> bool:
-    return world()[1] > 1
 
 
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -1176,9 +1182,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -1202,7 +1211,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2805,9 +2814,7 @@ TRL_NAMES = """\
 "model_revision":"main", "dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32,
 "lora_dropout":0.05, "lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null,
 "lora_task_type":"CAUSAL_LM", "use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false,
-"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null},
-"ScriptArguments":{"dataset_name":null, "dataset_config":null, "dataset_train_split":"train",
-"dataset_test_split":"test", "dataset_streaming":false, "ignore_bias_buffers":false}},
+"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null}},
 "trainers":{"GRPOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class",
 "reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config", "tools", "rollout_func",
 "environment_factory"], "RLOOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset",
@@ -3297,14 +3304,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -3332,19 +3353,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3657,12 +3673,6 @@ def finite_number(value) -> float | None:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3717,6 +3727,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -3739,27 +3771,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -3768,7 +3779,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -5109,7 +5121,7 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [message_count(row) for row in rows]
+    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
     seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
@@ -5117,10 +5129,6 @@ def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple
 def score_weights(reward: Reward, names) -> dict[str, float]:
     """The weight of each score in a conversation's return."""
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
-
-
-def message_count(row: dict) -> int:
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -5145,10 +5153,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -5206,11 +5212,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -5539,6 +5543,32 @@ class RunSettings(BaseConfig):
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
+@dataclass
+class ConversationSettings(BaseConfig):
+    """What programs have that play conversations with an environment."""
+
+    environment: str = setting(
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.environment else 1
+        return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
+
+
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
 @dataclass
 class TrainerSettings(RunSettings):
@@ -5602,9 +5632,7 @@ class RolloutSettings(TrainerSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
-    )
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
@@ -5638,17 +5666,13 @@ class RolloutSettings(TrainerSettings):
         "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
-        auto="what memory holds, at most 8192",
+        auto=True,
     )
     share_prompts: bool = setting(
         True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
-        2**26,
-        "logits (tokens x vocabulary) that exist at once",
-        positive=True,
-        free=True,
-        auto="what memory holds, at most 67108864",
+        2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True, auto=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
@@ -5671,27 +5695,13 @@ class RolloutSettings(TrainerSettings):
     critic_lr="lr",
 )
 @dataclass
-class PolicySettings(RolloutSettings):
+class PolicySettings(RolloutSettings, ConversationSettings):
     """What the PPO trainer and the launcher of verl have.
 
     A field left at None takes the value that PRESETS gives it for `algorithm`.
     """
 
     # model and data
-    environment: str = setting(
-        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
     turn_baseline: str = setting(
         "conversation",
         "group estimators compare whole conversations, or each turn with the others of its group that reached it",
@@ -5779,13 +5789,6 @@ class PolicySettings(RolloutSettings):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 # ----------------------------------------------------------------- own functions (src/parts/learning/own_functions.py)
@@ -6723,7 +6726,8 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.parent.mkdir(parents=True, exist_ok=True)
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
-    settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
+    for name in [name for name in ("model", "data", "eval_data") if getattr(given, name)]:  # whose flag follows
+        settings.pop(name, None)
     rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t})
@@ -6835,12 +6839,6 @@ def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | Non
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
 
 
-def check_action(config) -> None:
-    chosen = [name for name in ACTIONS if getattr(config, name)]
-    expected = f"expected one of --{' --'.join(ACTIONS)}"
-    need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
-
-
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
     if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
@@ -6886,7 +6884,9 @@ def check_expressible(c: Config) -> None:
     }
     for got, wrong in refused.items():
         need(not wrong, f"got {got}")
-    check_action(c)
+    chosen = [name for name in ACTIONS if getattr(c, name)]
+    got = f"got {', '.join(chosen) or 'nothing to do'}"
+    need(len(chosen) == 1, f"{got}; expected one of --{' --'.join(ACTIONS)}")
 
 
 def split_override(text: str) -> tuple[str, str, str]:

@@ -42,53 +42,53 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 
 # Contents
 #       150-161  python source     Parses Python source in a process with threads
-#       164-260  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       263-308  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       311-472  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       475-675  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      678-1023  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1026-1091  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1094-1311  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1314-1427  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1430-1681  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1684-1781  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1784-1919  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1922-2203  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2206-2385  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2388-2473  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2476-2556  prompts           Load training and held-out prompts as token ids
-#     2559-2635  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2638-2699  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2702-2908  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2911-3168  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3171-3484  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3487-3967  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3970-4133  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4136-4401  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4404-4609  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4612-4660  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4663-4735  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
-#     4738-4951  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4954-5036  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5039-5274  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5277-5414  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5417-5613  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5616-5803  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5806-5812  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5815-5896  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5899-5945  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5948-5966  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5969-6241  memory            The memory that a run will need, from the shape of its networks
-#     6244-6447  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6450-6576  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6579-6597  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6600-6606  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6609-6732  settings          Settings of the warm start, and contradictions between them
-#     6735-6862  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6865-7027  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7030-7237  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7240-7374  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7377-7613  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       164-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       271-316  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       319-480  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
+#       483-686  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      689-1036  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1039-1107  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1110-1327  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1330-1443  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1446-1697  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1700-1797  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1800-1935  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1938-2219  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2222-2415  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2418-2503  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2506-2586  prompts           Load training and held-out prompts as token ids
+#     2589-2665  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2668-2723  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2726-2932  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2935-3201  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3204-3513  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3516-3995  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3998-4161  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4164-4418  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4421-4625  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4628-4676  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4679-4751  norms             Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     4754-4967  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4970-5052  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5055-5289  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5292-5429  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5432-5624  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5627-5814  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5817-5823  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5826-5907  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5910-5956  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5959-5977  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5980-6252  memory            The memory that a run will need, from the shape of its networks
+#     6255-6458  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6461-6586  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6589-6616  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6619-6625  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6628-6751  settings          Settings of the warm start, and contradictions between them
+#     6754-6881  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6884-7046  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7049-7252  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7255-7379  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7382-7618  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -247,8 +247,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text unless it was said before."""
+    say(text)
+
+
 def tell(*words: str, end: str = "\n") -> None:
-    """Print a result on stdout; if its reader has closed it, as `| head` does, drop this and all later output."""
+    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -488,7 +496,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -496,7 +504,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -507,14 +515,16 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 def in_order(**after):
     """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order applies to --help, the YAML template and saved settings.
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
     """
 
     def decorate(config_class):
         fields = config_class.__dataclass_fields__
-        order = list(config_class.__base__.__dataclass_fields__)
-        previous = order[-1]
-        for name in config_class.__annotations__:
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
             if name not in order or name in after:
                 order = [other for other in order if other != name]
                 before = after.get(name, previous)
@@ -557,7 +567,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
@@ -682,6 +693,7 @@ WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the other
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
+LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -707,8 +719,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -755,10 +766,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -767,6 +776,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def device_name(config: BaseConfig) -> str:
@@ -782,9 +804,6 @@ def device_name(config: BaseConfig) -> str:
 
 def start_processes(config: BaseConfig):
     """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
-    import torch
-    import torch.distributed as dist
-
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
     need(
@@ -793,7 +812,7 @@ def start_processes(config: BaseConfig):
         "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
     )
     name = device_name(config)
-    if size > 1 and not dist.is_initialized():
+    if size > 1 and not torch.distributed.is_initialized():
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
@@ -803,9 +822,9 @@ def start_processes(config: BaseConfig):
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
         # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
-        import torch.distributed.nn.functional
-
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
+        importlib.import_module("torch.distributed.nn.functional")
+        backend = "cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend, timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # new streams and graphs use it
@@ -919,10 +938,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-def in_group() -> bool:
-    return world()[1] > 1
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -936,10 +951,8 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
-    if in_group():
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+    if world()[1] > 1:
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:
@@ -1059,9 +1072,12 @@ def exit_code(
         code = run()
     except BaseException as error:
         code = code_of(error, mend, stopped)
-        if in_group():  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
+        if world()[1] > 1:  # other processes may wait for this one in a sum, and leaving NCCL would wait for them
             end_at_once(code)
         return code
+    finally:
+        while LOCKS:  # a notebook's process goes on
+            LOCKS.pop().close()
     leave_processes()
     return code
 
@@ -1085,7 +1101,7 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
         print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
         return 2
-    if not in_group():
+    if world()[1] == 1:
         raise error
     traceback.print_exception(error)
     return 1
@@ -2351,6 +2367,15 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
     return sum(isinstance(prompt, str) and not form.holds(prompt) for prompt in prompts)
 
 
+def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
+    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
+    for messages in kinds.values() if tokenizer.chat_template else ():
+        asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+        text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
+        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -2368,9 +2393,14 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     if not tokenizer.chat_template and any(not isinstance(prompt, str) for prompt in prompts):
         say(f"warning: {source}: messages are joined by newlines, as {config.model} has no chat template")
-    unread = [name for name in template_settings(config) if name not in str(tokenizer.chat_template)]
-    if unread:
-        say(f"warning: {source}: the chat template of {config.model} does not read {', '.join(unread)}")
+    settings, template = template_settings(config), f"{source}: the chat template of {config.model}"
+    if unread := [name for name in settings if name not in str(tokenizer.chat_template)]:
+        say(f"warning: {template} does not read {', '.join(unread)}")
+    for message in unread_messages(tokenizer, prompts, settings):
+        say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2667,12 +2697,6 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
     raise UserError(f"got {problem} from {url}; expected an answer; {hint}")
 
 
-@functools.cache
-def note_thinking(url: str) -> None:
-    """Say once that a server's texts lack its thinking."""
-    say(f"warning: {url} returns its thinking apart from its text, which lacks it; try it without a reasoning parser")
-
-
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
     """One completion: messages go to /chat/completions, text to /completions.
 
@@ -2695,7 +2719,7 @@ def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) 
     except (KeyError, IndexError, TypeError):
         raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
     if said.get("reasoning_content") or said.get("reasoning"):
-        note_thinking(base_url)
+        say_once(f"warning: {base_url} returns its thinking apart from its text; try it without a reasoning parser")
     return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
@@ -3001,14 +3025,28 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
+SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+
+
+def forget_edited(folder: Path) -> None:
+    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    if SEEN.get(folder, files) != files:
+        places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
+        for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
+            del sys.modules[name]
+    SEEN[folder] = files
+
+
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path; `what` and `spec` name it in error messages.
+    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
@@ -3036,19 +3074,14 @@ def is_weight(value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
     """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
 
     Raises:
         UserError: there are no weights, or not one for each function.
     """
-    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(functions)} functions"
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    target, many = spec.partition("*")[0], f"{len(functions)} functions"
     preset = getattr(functions, "weights", None)
     if preset is None and not named and len(functions) > 1:
         fits = [name for name, values in lists.items() if len(values) == len(functions)]
@@ -3361,12 +3394,6 @@ def finite_number(value) -> float | None:
 TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "accuracy_low", "accuracy_high", "score", "length_mean", "rows"}
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
-    say(text)
-
-
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -3421,6 +3448,28 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
+def raw_results(
+    functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
+) -> dict[str, list]:
+    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+
+    def arguments(chosen: slice) -> dict:
+        return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
+
+    def alone(row: int) -> dict:
+        return arguments(slice(row, row + 1))
+
+    calls = {name: reward_calls(function, arguments(slice(None))) for name, function in functions.items()}
+    owners = [(name, i) for name in calls for i in range(len(calls[name]))]
+    try:
+        returned = iter(answers([call for name in calls for call in calls[name]], limits))
+    except CallFailed as failed:
+        (name, i), cause = owners[failed.number], failed.__cause__
+        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+    results = {name: [next(returned) for _ in calls[name]] for name in calls}
+    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -3443,27 +3492,6 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(
-        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
-    ) -> dict[str, list]:
-        """{function: its raw result}, of which `known` has some already; async functions run together."""
-        given = rows, completions, completion_ids
-        missing = {name: function for name, function in self.functions.items() if name not in known}
-        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in missing.items()}
-        owners = [(name, i) for name in calls for i in range(len(calls[name]))]
-        try:
-            returned = iter(answers([call for name in calls for call in calls[name]], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-
-            def alone(row: int) -> dict:
-                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
-
-            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
-            raise error from failed.__cause__
-        results = {name: [next(returned) for _ in calls[name]] for name in calls}
-        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
 
@@ -3472,7 +3500,8 @@ class Reward:
         """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids, known or {})
+        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
+        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -3545,10 +3574,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -3600,11 +3627,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -3749,10 +3774,8 @@ def open_tokenizer(config: BaseConfig, **options):
 
 def load_tokenizer(config: BaseConfig):
     """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
+    transformers.logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
     backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
@@ -3907,7 +3930,11 @@ def add_lora(model, config: BaseConfig):
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=RENAMED)
-        return get_peft_model(model, lora).eval()
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+        say(f"note: LoRA leaves the experts of {type(model).__name__} as they are, {share:.0%} of its weights")
+    return adapted
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
@@ -3923,10 +3950,11 @@ def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
 
 def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    ends = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    rows = unwrapped(policy).get_input_embeddings().weight.shape[0]  # the tokenizer's pad may have no embedding
-    return ends, next(i for i in (tokenizer.pad_token_id, *ends) if i is not None and i < rows)
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends, got = [i for i in given if i in rows], f"got model {config.model!r} of {len(rows)} tokens with the end tokens"
+    need(ends, f"{got} {given}; expected one that it can write; try eos_token_id in its generation_config.json")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 
 def token_count(tokenizer, eos_ids: list[int]) -> int:
@@ -4143,9 +4171,8 @@ WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 
 @functools.cache
 def roomy_layer():
     """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
-    from transformers.cache_utils import DynamicLayer
 
-    class RoomyLayer(DynamicLayer):
+    class RoomyLayer(transformers.cache_utils.DynamicLayer):
         """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
         With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
@@ -4212,19 +4239,15 @@ def roomy(x, needed: int):
 
 def give_room(cache) -> None:
     """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
-        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+    for i, layer in enumerate(cache.layers if isinstance(cache, transformers.Cache) else ()):
+        if type(layer) is transformers.cache_utils.DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
 
 
 def has_plain_layers(cache, config) -> bool:
     """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
-    from transformers.cache_utils import DynamicCache
-
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+    if window or getattr(config, "window_size", None) or not isinstance(cache, transformers.DynamicCache):
         return False
     return all(type(layer) is roomy_layer() for layer in cache.layers)
 
@@ -4273,8 +4296,6 @@ class KeptTexts:
 
         `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
-        from transformers.cache_utils import DynamicCache
-
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
         order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
         for part in self.parts:
@@ -4284,7 +4305,7 @@ class KeptTexts:
             mask, columns = part.mask[index].sort(dim=1, stable=True)
             masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
             places.append((index[:, None], columns[:, -width:]))
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(self.parts[0].layers)):
             pairs = [part.layers[layer] for part in self.parts]
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
@@ -4313,9 +4334,7 @@ def gathered(tensors: list, places: list[tuple], width: int):
 
 def select_rows(cache, rows) -> None:
     """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    overridden = type(cache).batch_select_indices is not transformers.Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
     if groups := getattr(cache, "groups", None):
         cache.groups = groups.of_rows(rows)
@@ -4384,9 +4403,7 @@ class Groups:
 
 def group_rows(cache, mask, which):
     """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
-    from transformers.cache_utils import DynamicCache
-
-    grouped = DynamicCache()
+    grouped = transformers.DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -4448,7 +4465,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
         logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
@@ -4460,7 +4476,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         return piece(hidden, targets)
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+        parts = [torch.utils.checkpoint.checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
     else:
         parts = [piece(h, t) for h, t in pieces]
     logprobs, entropy = zip(*parts, strict=True)
@@ -5079,7 +5095,6 @@ class HFEngine:
         if compute_dtype(config, models.device) == torch.float32:
             self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
-        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def can_record(self) -> bool:
@@ -5567,14 +5582,10 @@ class VllmEngine:
 
         Every process must call it: an error of one, such as out of memory, is raised by all.
         """
-        failure = None
-        try:
+        with raised_in_all():
             self.copy_weights()
             if self.watch.due(step):
                 self.check(step)
-        except Exception as error:
-            failure = error
-        gather_rows([], failure)
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
@@ -5618,13 +5629,18 @@ class VllmEngine:
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
+    """The order of `count` prompts in one pass over the data."""
+    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
+
+
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+            order = epoch_order(config, epoch, len(rows))
         picked.append(rows[order[index]])
     return picked
 
@@ -5790,17 +5806,12 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
     Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
     """
-    (rank, size), samples, failure = world(), [], None
+    rank, size = world()
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
-    try:
-        with leaving_early():
-            samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
-        whole = size == 1 or isinstance(error, UserError | StopRequested)
-        failure = error if whole else kind(f"process {rank}: {message}")
-    return gather_rows(samples, failure, shares)
+    with raised_in_all(), leaving_early():
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    return gather_rows(samples, shares=shares)
 
 
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
@@ -6472,7 +6483,7 @@ def follow_umask(folder: Path) -> None:
 
 def write_folder(target: Path, write, intact: str = "earlier checkpoints are intact") -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -6481,9 +6492,11 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
+        if target.exists():  # removing it takes time, in which the process may be killed
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(target, before)
         os.replace(temporary, target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
         said = f"got {type(error).__name__} while saving {target}: {error}"
@@ -6539,9 +6552,6 @@ def check_folder(config: BaseConfig) -> bool:
     return True
 
 
-LOCKS = []  # open files, whose locks the system keeps as long as this process lives
-
-
 def make_folder(config: BaseConfig) -> None:
     """Create the output folder, once everybody has looked for another run's files in it, and keep other runs out."""
     gather_rows([None])
@@ -6577,6 +6587,15 @@ def write_settings(config: BaseConfig) -> None:
 
 
 # ---------------------------------------------------------------------- checkpoints (src/parts/running/checkpoints.py)
+
+
+def trainer_checkpoints(folder: Path) -> dict[int, Path]:
+    """Complete checkpoints of a trainer of transformers by step; it writes trainer_state.json last."""
+    complete = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            complete[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+    return complete
 
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
@@ -7085,18 +7104,14 @@ def well_formed(sample: dict) -> bool:
     return value is not None and value >= 1
 
 
-def prompts_sampled(shop: Workshop, number: int) -> int:
-    """How many prompts of the stream an earlier round has used."""
-    path = shop.round_folder(number) / "sampled.json"
-    need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
-    return json.loads(path.read_text())["prompts"]
-
-
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
     config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
     count = min(config.prompts_per_round, len(shop.rows))
-    start = sum(prompts_sampled(shop, n) for n in range(1, number))
+    earlier, start = [shop.round_folder(n) / "sampled.json" for n in range(1, number)], 0  # prompts that they used
+    for path in earlier:
+        need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
+        start += json.loads(path.read_text())["prompts"]
 
     def source():
         if config.teacher:
@@ -7291,7 +7306,6 @@ def enough_epochs(config: Config, rows: int) -> float:
 
 def make_callback(stop: StopRequest):
     """A transformers callback that stops at a signal, and where gradients are not finite."""
-    from transformers import TrainerCallback
 
     def on_step_end(self, args, state, control, **_):
         if stop.signum:
@@ -7305,22 +7319,12 @@ def make_callback(stop: StopRequest):
         if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
             raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
 
-    return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
-
-
-def newest_checkpoint(folder: Path) -> str | None:
-    """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
-    checkpoints = {}
-    for checkpoint in folder.glob("checkpoint-*"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
-    return str(checkpoints[max(checkpoints)]) if checkpoints else None
+    return type("StopCallback", (transformers.TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
 
 
 def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     """TRL's SFTTrainer for a round; what it refuses is told as a UserError."""
     import datasets
-    from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
     datasets.disable_progress_bars()
@@ -7335,7 +7339,7 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
         )
     except (ValueError, TypeError, ImportError) as error:
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)
     if shop.config.samples_solutions:
         trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
@@ -7353,8 +7357,9 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     settings = copy.deepcopy((policy.config, policy.generation_config))  # TRL writes into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
     advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    checkpoints = trainer_checkpoints(folder / "training")
     with room_for("in training", advice):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(folder / "training"))
+        trainer.train(resume_from_checkpoint=str(checkpoints[max(checkpoints)]) if checkpoints else None)
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
         raise Stopped

@@ -664,7 +664,7 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     env = {"SIGNAL_AT": "4", "SIGNAL": str(int(signal.SIGKILL))}  # evaluation, steps 3 and 4, then step 5
     cut = run_script("grpo_train", *flags, "--output_dir", out, env=env)
     assert cut.returncode == -signal.SIGKILL
-    assert max(grpo.saved_steps(grpo.Config(output_dir=str(out)))) == 4
+    assert max(grpo.trainer_checkpoints(out / "checkpoints")) == 4
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
     assert without_clock(out) == without_clock(plain) and same(weights(out), weights(plain))

@@ -65,9 +65,10 @@ def side_by_side(monkeypatch, work, count: int = 2) -> list:
         return tensor.copy_(total)
 
     def gather_rows(mine, error=None, shares=None):
-        slots[local.rank] = dict(zip(shares[local.rank], mine, strict=True))
+        slots[local.rank] = dict(zip(shares[local.rank] if shares else (), mine, strict=True))
         barrier.wait()
         merged = {row: x for each in slots for row, x in each.items()}
+        barrier.wait()
         return [merged[row] for row in sorted(merged)]
 
     for name, fake in (("sum_over_processes", sum_over), ("gather_rows", gather_rows)):

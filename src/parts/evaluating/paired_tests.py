@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parts.data.held_out import overlap_metric
 from parts.environments.play import play_metrics
+from parts.foundation.processes import np
 from parts.rewards.rewards import known_scores
 from parts.running.progress import reward_means
 
@@ -73,8 +74,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
 
 def resampled_sums(columns: list, samples: int, seed: int):
     """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    import numpy as np
-
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
     n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
     for start in range(0, samples, step):
@@ -95,8 +94,6 @@ class Values:
 
     def of(self, ratio):
         """f of a number or array."""
-        import numpy as np
-
         with np.errstate(over="ignore"):  # callers handle inf
             return np.exp(ratio) if self.exp else ratio
 
@@ -119,8 +116,6 @@ class Values:
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
     """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
-    import numpy as np
-
     rows = [i for i, x in enumerate(values.top) if x is not None]
     top, bottom = values.columns(rows)
     result = {"value": None, "stderr": None, "ci95": None, "n": len(rows), "of": len(values.top), "interval": "none"}
@@ -171,8 +166,6 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        import numpy as np
-
         sums = resampled_sums([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         with np.errstate(over="ignore", invalid="ignore"):

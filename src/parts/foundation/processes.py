@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.foundation.messages import is_out_of_memory, memory_shortage, need, say
+from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
 from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
@@ -49,8 +49,7 @@ def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     if "torch" not in sys.modules:  # without torch there is no group, and --help must not import it
         return 0, 1
-    import torch.distributed as dist
-
+    dist = torch.distributed
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
@@ -62,9 +61,7 @@ def is_first() -> bool:
 def sum_over_processes(tensor):
     """Sum a tensor over all processes in place and return it."""
     if world()[1] > 1:
-        import torch.distributed as dist
-
-        dist.all_reduce(tensor)
+        torch.distributed.all_reduce(tensor)
     return tensor
 
 
@@ -114,10 +111,8 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         if error:
             raise error
         return mine
-    import torch.distributed as dist
-
     parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (mine, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -126,6 +121,19 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
         for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
             merged[place] = row
     return merged
+
+
+@contextlib.contextmanager
+def raised_in_all() -> Iterator[None]:
+    """Context whose error in one process is raised in all of them; every process must enter it."""
+    failure, (rank, size) = None, world()
+    try:
+        yield
+    except (Exception, StopRequested) as error:
+        kind = MemoryError if is_out_of_memory(error) else UserError
+        whole = size == 1 or isinstance(error, UserError | StopRequested)
+        failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+    gather_rows([], failure)
 
 
 def device_name(config: BaseConfig) -> str:
@@ -141,9 +149,6 @@ def device_name(config: BaseConfig) -> str:
 
 def start_processes(config: BaseConfig):
     """Join the process group of a torchrun launch, choose the CPU threads, and return this process's device."""
-    import torch
-    import torch.distributed as dist
-
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # processes on this machine
     need(
@@ -152,7 +157,7 @@ def start_processes(config: BaseConfig):
         "cuda, and to choose GPUs CUDA_VISIBLE_DEVICES=0,1 before torchrun",
     )
     name = device_name(config)
-    if size > 1 and not dist.is_initialized():
+    if size > 1 and not torch.distributed.is_initialized():
         if name == "cuda":
             gpus = torch.cuda.device_count()
             need(
@@ -162,9 +167,9 @@ def start_processes(config: BaseConfig):
             )
             name = f"cuda:{os.environ['LOCAL_RANK']}"
         # imported before the group exists: its default arguments would keep a group, and its threads, alive to the end
-        import torch.distributed.nn.functional
-
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo", timeout=WAIT)
+        importlib.import_module("torch.distributed.nn.functional")
+        backend = "cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend, timeout=WAIT)
     device = torch.device(name)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # new streams and graphs use it
@@ -292,9 +297,7 @@ def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[N
 def leave_processes() -> None:
     """Leave the process group, if any; every process must call it, as NCCL waits for the others."""
     if world()[1] > 1:
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+        torch.distributed.destroy_process_group()
 
 
 def end_at_once(code: int) -> None:

@@ -26,7 +26,7 @@ class BaseConfig:
     score_while_sampling = "never"  # in programs that train
 
 
-def setting(default, help, choices=None, positive=False, free=False, several=False, auto="", section=""):
+def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
     """A dataclass field that carries its help text; with a list as default the flag may be repeated.
 
     Args:
@@ -34,7 +34,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: meaning of `auto`, for a number that may be `auto`; the default is the most that auto chooses.
+        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -45,14 +45,16 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
 def in_order(**after):
     """Class decorator that orders inherited and new settings: `b="a"` puts b after a; others follow the one above.
 
-    The order applies to --help, the YAML template and saved settings.
+    Settings of a second base class count as new ones, above the class's own. The order applies to --help, the YAML
+    template and saved settings.
     """
 
     def decorate(config_class):
         fields = config_class.__dataclass_fields__
-        order = list(config_class.__base__.__dataclass_fields__)
-        previous = order[-1]
-        for name in config_class.__annotations__:
+        first, *mixins = config_class.__bases__
+        order = list(first.__dataclass_fields__)
+        new, previous = [name for mixin in mixins for name in mixin.__dataclass_fields__], order[-1]
+        for name in (*new, *config_class.__annotations__):
             if name not in order or name in after:
                 order = [other for other in order if other != name]
                 before = after.get(name, previous)
@@ -95,7 +97,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         default = [] if repeat else f.default
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         auto = f.metadata["auto"]
-        shown = f"auto: {auto}" if auto else "that of --algorithm" if default is None else default
+        shown = "that of --algorithm" if default is None else default
+        shown = f"auto: what memory holds, at most {default or 'its share of a step'}" if auto else shown
         explained = default == 0 and not is_bool and "0:" in f.metadata["help"]
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")

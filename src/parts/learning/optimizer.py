@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from parts.foundation.messages import DivergedError
 from parts.foundation.processes import gather_rows, np, sum_over_processes, torch, world
 from parts.foundation.settings import BaseConfig
+from parts.networks.forward import recomputing_layers
 from parts.networks.models import Models
 
 
@@ -44,12 +45,9 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
 
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
+        for layer in recomputing_layers(network):
+            layer.training = on
 
 
 def adamw(config: BaseConfig, networks: list[tuple]):

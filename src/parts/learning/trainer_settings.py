@@ -55,6 +55,32 @@ class RunSettings(BaseConfig):
     dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
+@dataclass
+class ConversationSettings(BaseConfig):
+    """What programs have that play conversations with an environment."""
+
+    environment: str = setting(
+        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
+    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.environment else 1
+        return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
+
+
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
 @dataclass
 class TrainerSettings(RunSettings):
@@ -118,9 +144,7 @@ class RolloutSettings(TrainerSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
-    )
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
@@ -154,17 +178,13 @@ class RolloutSettings(TrainerSettings):
         "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
         positive=True,
         free=True,
-        auto="what memory holds, at most 8192",
+        auto=True,
     )
     share_prompts: bool = setting(
         True, "save time: run a group's prompt once and no padding; hf also stores the prompt once", free=True
     )
     logits_chunk: int = setting(
-        2**26,
-        "logits (tokens x vocabulary) that exist at once",
-        positive=True,
-        free=True,
-        auto="what memory holds, at most 67108864",
+        2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True, auto=True
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
@@ -187,27 +207,13 @@ class RolloutSettings(TrainerSettings):
     critic_lr="lr",
 )
 @dataclass
-class PolicySettings(RolloutSettings):
+class PolicySettings(RolloutSettings, ConversationSettings):
     """What the PPO trainer and the launcher of verl have.
 
     A field left at None takes the value that PRESETS gives it for `algorithm`.
     """
 
     # model and data
-    environment: str = setting(
-        "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
     turn_baseline: str = setting(
         "conversation",
         "group estimators compare whole conversations, or each turn with the others of its group that reached it",
@@ -295,10 +301,3 @@ class PolicySettings(RolloutSettings):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
-
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        if not self.environment:
-            return self.max_prompt_tokens + self.max_new_tokens
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens

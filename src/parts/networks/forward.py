@@ -3,11 +3,12 @@
 import functools
 import inspect
 import math
+from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, is_out_of_memory, need
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.batches import Layout, layout_of
+from parts.networks.batches import Layout, layout_of, micro_batches, own_rows, trimmed
 from parts.networks.key_cache import Groups, give_room
 from parts.networks.models import Models, autocast, token_count, unwrapped
 
@@ -91,16 +92,19 @@ class KeptTokens:
         return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
 
 
+def recomputing_layers(network) -> list:
+    """The layers of a network that recompute their activations under gradient checkpointing: its decoder layers."""
+    kind = transformers.modeling_layers.GradientCheckpointingLayer
+    return [layer for layer in network.modules() if isinstance(layer, kind)]
+
+
 def set_attention(model, name: str, narrow: bool = False) -> None:
     """Set the attention to SHARED_PROMPTS or a kind of transformers; `narrow`: the last mlp runs kept tokens only."""
-    from transformers.masking_utils import sdpa_mask
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     transformers.AttentionInterface.register(SHARED_PROMPTS, shared_attention)
-    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, transformers.masking_utils.sdpa_mask)
     network = unwrapped(model)
     network.config.get_text_config()._attn_implementation = name
-    layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    layers = recomputing_layers(network)
     for module in layers[-1:] and list(layers[-1].modules()):
         if hasattr(module, "kept_tokens"):
             module.kept_tokens.remove()
@@ -130,6 +134,14 @@ def tempered(logits, temperature: float):
     return logits if temperature == 1 else logits / temperature
 
 
+def pieces_of_batch(config: BaseConfig, models: Models, batch: dict, rows) -> Iterator[tuple]:
+    """This process's share of some rows of a batch, in micro-batches: (their rows, their columns, the micro-batch)."""
+    local_rows, shared = own_rows(batch, rows), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
+        piece, columns = trimmed(batch, piece_rows)
+        yield piece_rows, columns, piece
+
+
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
     """Log-prob of each target and entropy of its distribution, without holding all logits at once.
 
@@ -144,7 +156,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
         logprobs = torch.log_softmax(tempered(logits_fn(h), temperature), dim=-1)  # [n, V]
@@ -156,7 +167,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         return piece(hidden, targets)
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     if torch.is_grad_enabled():
-        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+        parts = [torch.utils.checkpoint.checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
     else:
         parts = [piece(h, t) for h, t in pieces]
     logprobs, entropy = zip(*parts, strict=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 
 BLOCK = 64  # columns by which a cache grows
 # bytes per layer that grouping must save, as it costs a dozen operations instead of one
@@ -16,9 +16,8 @@ WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # CPU: measured; GPU: estimated from 
 @functools.cache
 def roomy_layer():
     """A subclass of transformers' DynamicLayer that copies its contents every BLOCK tokens, not at every token."""
-    from transformers.cache_utils import DynamicLayer
 
-    class RoomyLayer(DynamicLayer):
+    class RoomyLayer(transformers.cache_utils.DynamicLayer):
         """`keys` and `values` [B, heads, T, D] are views of the first T columns of `rooms` [B, heads, T or more, D].
 
         With `column`, a tensor [1], the next token is written to that column and attention reads the whole rooms.
@@ -85,19 +84,15 @@ def roomy(x, needed: int):
 
 def give_room(cache) -> None:
     """Replace the cache's DynamicLayers by roomy ones, except subclasses and layers with other contents."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
-        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+    for i, layer in enumerate(cache.layers if isinstance(cache, transformers.Cache) else ()):
+        if type(layer) is transformers.cache_utils.DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
 
 
 def has_plain_layers(cache, config) -> bool:
     """Whether all layers of a cache are roomy and the model has no sliding window: each token sees all before it."""
-    from transformers.cache_utils import DynamicCache
-
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+    if window or getattr(config, "window_size", None) or not isinstance(cache, transformers.DynamicCache):
         return False
     return all(type(layer) is roomy_layer() for layer in cache.layers)
 
@@ -146,8 +141,6 @@ class KeptTexts:
 
         `last`: this is the last use of the kept texts, so they are freed layer by layer.
         """
-        from transformers.cache_utils import DynamicCache
-
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
         order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
         for part in self.parts:
@@ -157,7 +150,7 @@ class KeptTexts:
             mask, columns = part.mask[index].sort(dim=1, stable=True)
             masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
             places.append((index[:, None], columns[:, -width:]))
-        cache = DynamicCache()
+        cache = transformers.DynamicCache()
         for layer in range(len(self.parts[0].layers)):
             pairs = [part.layers[layer] for part in self.parts]
             rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
@@ -219,9 +212,7 @@ def alike(lengths: dict[int, int]) -> list[list[int]]:
 
 def select_rows(cache, rows) -> None:
     """Keep these rows of a cache, in this order; caches with recurrent states support `reorder_cache` only."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    overridden = type(cache).batch_select_indices is not transformers.Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
     if groups := getattr(cache, "groups", None):
         cache.groups = groups.of_rows(rows)
@@ -290,9 +281,7 @@ class Groups:
 
 def group_rows(cache, mask, which):
     """A cache for B rows in which row i begins with text `which[i]` of a plain cache; each text is held once."""
-    from transformers.cache_utils import DynamicCache
-
-    grouped = DynamicCache()
+    grouped = transformers.DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))

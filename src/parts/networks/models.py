@@ -77,10 +77,8 @@ def config_file(source: str) -> str | None:
         return str(file) if file.is_file() else None
     if not is_hub_id(source):
         return None
-    from transformers.utils import find_adapter_config_file
-
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return find_adapter_config_file(source)
+    return transformers.utils.find_adapter_config_file(source)
 
 
 def merge_command(source: str, *flags: str) -> str:
@@ -138,11 +136,9 @@ def tokenizer_of(source: str, base: str = "") -> str:
     """Where a model's tokenizer is: in the adapter's own folder if it has one, else in its base's."""
     if not adapter_settings(source):
         return source
-    from transformers.utils import cached_file
-
     files = ("tokenizer_config.json", "tokenizer.json")
     quiet = {f"_raise_exceptions_for_{problem}": False for problem in ("missing_entries", "connection_errors")}
-    has_tokenizer = any(cached_file(source, name, **quiet) for name in files)
+    has_tokenizer = any(transformers.utils.cached_file(source, name, **quiet) for name in files)
     return source if has_tokenizer else base_of(source, base)
 
 
@@ -313,10 +309,8 @@ def open_tokenizer(config: BaseConfig, **options):
 
 def load_tokenizer(config: BaseConfig):
     """The tokenizer of a model that is trained or sampled; it remembers its loaded state for `save_tokenizer`."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # a critic takes a policy's weights without its head on purpose
+    transformers.logging.disable_progress_bar()
     tokenizer = open_tokenizer(config)
     backend = getattr(tokenizer, "backend_tokenizer", None)  # each call overwrites its padding and truncation
     tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)

@@ -1,13 +1,14 @@
 """The state of a run, checkpoints, resuming, the exported model."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.foundation.messages import UserError, say
-from parts.foundation.processes import gather_rows, of_first_process, torch, transformers, world
+from parts.foundation.messages import say
+from parts.foundation.processes import gather_rows, of_first_process, raised_in_all, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.learning.optimizer import lr_factor
 from parts.networks.models import Models, merged, save_network, save_tokenizer
@@ -33,35 +34,41 @@ class TrainState:
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
-    states, failure = gather_rows([rng_state()]), None
-    if world()[0] == 0:
+    states = gather_rows([rng_state()])
 
-        def write(folder: Path) -> None:
-            save_network(models.policy, folder / "policy")
-            save_tokenizer(models.tokenizer, folder / "policy")
-            if models.critic:
-                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
-                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
-            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
-            torch.save(saved, folder / "optimizer.pt")
-            saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
-            (folder / "state.json").write_text(json.dumps(saved, indent=1))
+    def write(folder: Path) -> None:
+        save_network(models.policy, folder / "policy")
+        save_tokenizer(models.tokenizer, folder / "policy")
+        if models.critic:
+            trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+            torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+        saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+        torch.save(saved, folder / "optimizer.pt")
+        saved = dataclasses.asdict(state) | {"config": dataclasses.asdict(config)}
+        (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
-        try:
+    target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
+    with raised_in_all():  # nobody goes on before the checkpoint is there
+        if world()[0] == 0:
             saved = json.loads((target / "state.json").read_text()) if target.exists() else None
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
                 shutil.rmtree(old)
-        except UserError as error:
-            failure = error
-    gather_rows([], failure)  # nobody goes on before the checkpoint is there
 
 
 def checkpoints(config: BaseConfig) -> list[Path]:
     """Complete checkpoints of the run, oldest first."""
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def trainer_checkpoints(folder: Path) -> dict[int, Path]:
+    """Complete checkpoints of a trainer of transformers by step; it writes trainer_state.json last."""
+    complete = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            complete[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+    return complete
 
 
 def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:

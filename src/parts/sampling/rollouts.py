@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from parts.foundation.messages import UserError, is_out_of_memory, say
-from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, np, torch, world
+from parts.foundation.messages import say
+from parts.foundation.processes import dealt, gather_rows, leaving_early, np, raised_in_all, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.rewards.reward_forms import PerSample
@@ -20,13 +20,18 @@ from parts.sampling.sampling import HFEngine, restore_rng, rng_state, same_rng
 WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
 
 
+def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
+    """The order of `count` prompts in one pass over the data."""
+    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
+
+
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+            order = epoch_order(config, epoch, len(rows))
         picked.append(rows[order[index]])
     return picked
 
@@ -192,14 +197,9 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
     Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
     """
-    (rank, size), samples, failure = world(), [], None
+    rank, size = world()
     shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
     local = shares[rank]
-    try:
-        with leaving_early():
-            samples = make([rows[i] for i in local], None if noise is None else noise[local])
-    except (Exception, StopRequested) as error:  # the other processes wait for this one: tell them
-        kind, message = MemoryError if is_out_of_memory(error) else UserError, f"{type(error).__name__}: {error}"
-        whole = size == 1 or isinstance(error, UserError | StopRequested)
-        failure = error if whole else kind(f"process {rank}: {message}")
-    return gather_rows(samples, failure, shares)
+    with raised_in_all(), leaving_early():
+        samples = make([rows[i] for i in local], None if noise is None else noise[local])
+    return gather_rows(samples, shares=shares)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.processes import gather_rows, torch, transformers, world
+from parts.foundation.processes import raised_in_all, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
 from parts.sampling.sampling import untouched_generators
@@ -162,14 +162,10 @@ class VllmEngine:
 
         Every process must call it: an error of one, such as out of memory, is raised by all.
         """
-        failure = None
-        try:
+        with raised_in_all():
             self.copy_weights()
             if self.watch.due(step):
                 self.check(step)
-        except Exception as error:
-            failure = error
-        gather_rows([], failure)
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
+from parts.foundation.processes import torch
 from parts.networks.batches import left_pad
 from programs.data_loader.bad_rows import BadRows, shown
 from programs.data_loader.row_reader import RowReader, Settings, digest, load_rows
@@ -124,8 +125,6 @@ def stream_dataset(kind: str, sources, **reading):
     For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
     share the rows. A bad row raises BadRows at once unless on_bad is "skip".
     """
-    import torch
-
     settings = Settings(kind, **reading)
 
     def refuse(item: dict) -> None:

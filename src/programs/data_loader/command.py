@@ -14,6 +14,7 @@ from parts.data.held_out import asked_words, of_swapped
 from parts.data.question_parts import odd_answers
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import Help, UserError, need, say, tell
+from parts.foundation.processes import transformers
 from parts.foundation.settings import parse_flags
 from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
@@ -105,10 +106,8 @@ def settings_of(args) -> Settings:
 
 def open_tokenizer(name: str):
     need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
-    from transformers import AutoTokenizer
-
     try:
-        return AutoTokenizer.from_pretrained(tokenizer_of(name))
+        return transformers.AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
         raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.data.chat import give_template
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
-from parts.foundation.processes import THREADS
+from parts.foundation.processes import THREADS, np, torch, transformers
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts, pairs_of, roomy_layer
 from parts.networks.models import (
@@ -63,9 +63,6 @@ class PrefixEngine(HFEngine):
 
     def behind_prefix(self, sequences: list[list[int]]) -> tuple:
         """(the sequences without the shared prefix, its mask [B, T] and its cache); as they are, None, None without."""
-        import torch
-        from transformers.cache_utils import DynamicCache
-
         size = len(self.prefix)
         if not size or any(len(ids) <= size or ids[:size] != self.prefix for ids in sequences):
             return sequences, None, None
@@ -74,7 +71,7 @@ class PrefixEngine(HFEngine):
             ids = torch.tensor([self.prefix], device=device)
             with torch.no_grad(), autocast(self.config, device):
                 self.pairs = pairs_of(cached_states(self.models.policy, ids, torch.ones_like(ids), None)[1])
-        cache, rows = DynamicCache(), len(sequences)
+        cache, rows = transformers.DynamicCache(), len(sequences)
         cache.layers = [roomy_layer()(*(x.expand(rows, -1, -1, -1) for x in pair)) for pair in self.pairs]
         return [ids[size:] for ids in sequences], torch.ones(rows, size, dtype=torch.long, device=device), cache
 
@@ -91,8 +88,6 @@ class PrefixEngine(HFEngine):
         return super().draw(log_probs, uniform)
 
     def ends(self, tokens, rows, t):
-        import torch
-
         ended = super().ends(tokens, rows, t)
         if not self.stops or (t + 1) % STOP_EVERY:
             return ended
@@ -149,17 +144,14 @@ class LocalModel:
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
         need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
             options = {"dtype": dtype, **attention_choice(self.config)}
-            model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
-            tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
+            model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(source, base))
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
@@ -212,8 +204,6 @@ class LocalModel:
             self.budget = len(rows) // 2 * size
             say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
             if self.device.type == "cuda":
-                import torch
-
                 torch.cuda.empty_cache()
 
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
@@ -246,8 +236,6 @@ class LocalModel:
 
     def noise(self, requests: list[Request], width: int):
         """Uniform draws [B, width] that depend on seed, prompt and sample only, so on no batch; None for greedy."""
-        import numpy as np
-
         if not self.config.temperature:
             return None
         seeds = [[self.config.seed, r.seed(), r.sample] for r in requests]
@@ -291,8 +279,6 @@ class LocalModel:
 
     def logprob_batch(self, batch: dict, requests: list[Request], shares: bool, done) -> None:
         """`logprob` for {tokens: requests} that fit memory at once; pads stand on the right, where nothing looks."""
-        import torch
-
         rows, mask, cache = list(map(list, batch)), None, None
         if shares:
             rows, mask, cache = self.engine.behind_prefix(rows)

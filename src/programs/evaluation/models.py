@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from parts.data.chat import give_template, template_settings
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
-from parts.foundation.processes import start_processes
+from parts.foundation.processes import start_processes, torch, transformers
 from parts.networks.models import compute_dtype, generation_settings, refuse_adapter, settle_precision
 from parts.rewards.text_servers import server_text
 from parts.sampling.sampling_vllm import import_vllm, vllm_options
@@ -38,9 +38,6 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
-        import torch
-        from transformers import AutoConfig, AutoTokenizer
-
         refuse_adapter(source, "--model", "with --engine vllm")
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
@@ -50,8 +47,8 @@ class VllmModel(LocalModel):
         settings |= {"enable_prefix_caching": True} | vllm_options(self.config.vllm_args, OURS)
         try:
             self.vllm, self.llm = vllm, vllm.LLM(model=source, **settings)
-            shape = AutoConfig.from_pretrained(source)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            shape = transformers.AutoConfig.from_pretrained(source)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:
             raise UserError(f"got --engine vllm, which fails to start: {error}; try --engine hf") from error

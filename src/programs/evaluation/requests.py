@@ -10,7 +10,7 @@ from pathlib import Path
 from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
 from parts.data.prompts import encode_text
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.processes import dealt, gather_rows, world
+from parts.foundation.processes import dealt, gather_rows, raised_in_all, world
 from parts.rewards.user_code import user_text
 from programs.evaluation.rows import given_texts
 from programs.evaluation.settings import Config
@@ -194,7 +194,7 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())
     sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in asked]
     local = [asked[i] for i in dealt(sizes, [tuple(r.ids) for r in asked], size)[rank]]
-    computed, failure = {}, None
+    computed = {}
     bar = tqdm(total=len(local), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
@@ -202,16 +202,7 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
         cache.add(local[i].key(), output)
         bar.update()
 
-    try:
+    with raised_in_all(), bar, contextlib.closing(cache):
         getattr(model, kind)(local, done)
-    except Exception as error:  # the other processes wait for this one: tell them
-        plain = size == 1 or isinstance(error, UserError)
-        failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
-    finally:
-        bar.close()
-        cache.close()
-    parts = gather_rows([computed], failure) if size > 1 else [computed]
-    if failure:
-        raise failure
-    fresh = {key: output for part in parts for key, output in part.items()}
+    fresh = {key: output for part in gather_rows([computed]) for key, output in part.items()}
     return [fresh[key] if key in fresh else cache.rows[key] for key in keys], reused

@@ -9,12 +9,14 @@ from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.learning.trainer_settings import ConversationSettings
 from parts.networks.models import ATTENTION_KINDS
 
 
+@in_order(task="", engine="tool_format")
 @dataclass
-class Config(BaseConfig):
+class Config(ConversationSettings):
     """All settings and their defaults; every field is a flag and a key of --config."""
 
     # what
@@ -45,22 +47,8 @@ class Config(BaseConfig):
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
-    environment: str = setting(
-        "",
-        "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}",
-        section="conversations",
-    )
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
+    max_prompt_tokens: int = setting(
+        512, "longer prompts of conversations are left out, and counted", positive=True, section="conversations"
     )
     # engine
     engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"], section="engine")
@@ -76,10 +64,7 @@ class Config(BaseConfig):
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
-        32768,
-        "tokens per batch, with completions; halved when memory runs out",
-        positive=True,
-        auto="what memory holds, at most 32768",
+        32768, "tokens per batch, with completions; halved when memory runs out", positive=True, auto=True
     )
     batch_size: int = setting(0, "most sequences per batch (0: as many as batch_tokens allows)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
@@ -100,10 +85,6 @@ class Config(BaseConfig):
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
             self.task = [*self.task, "environment"]
-
-    @property
-    def conversation_tokens(self) -> int:
-        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
     @property
     def template_file(self) -> str:

@@ -33,13 +33,4 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 128 + n saved and stopped by signal n.
 """
 
-ROOMS = (
-    "settings",
-    "data",
-    "rewards",
-    "evaluation",
-    "colocated",
-    "callback",
-    "trainer",
-    "run",
-)
+ROOMS = ("settings", "data", "rewards", "evaluation", "colocated", "callback", "trainer", "run")

@@ -17,9 +17,11 @@ from parts.foundation.processes import (
     note_long_step,
     room_for,
     torch,
+    transformers,
     world,
 )
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
+from parts.running.checkpoints import trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
 from parts.running.summary import EXAMPLES
@@ -30,22 +32,9 @@ from programs.grpo_train.rewards import Scorer, Stage, signal_free, stage_at
 from programs.grpo_train.settings import Config
 
 
-def saved_steps(config: Config) -> dict[int, Path]:
-    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    checkpoints = {}
-    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
-        try:
-            state = json.loads((folder / "trainer_state.json").read_text())
-            state["stateful_callbacks"]["RunCallback"]
-        except (OSError, ValueError, KeyError):
-            continue
-        checkpoints[state["global_step"]] = folder
-    return dict(sorted(checkpoints.items()))
-
-
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    saved = saved_steps(config) if check_folder(config) else {}
+    saved = trainer_checkpoints(Path(config.output_dir) / "checkpoints") if check_folder(config) else {}
     if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
@@ -56,9 +45,7 @@ def save_as_it_came(config: Config, folder: Path) -> None:
 
     An adapter has no generation settings of its own.
     """
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
     if (folder / "generation_config.json").exists():
         generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
 
@@ -74,18 +61,20 @@ def export_final(config: Config, trainer) -> None:
     need(list(raw.glob("*.safetensors")), f"got no weights from the sharded model; expected whole ones; try {whole}")
 
     def write(folder: Path) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
+        auto = transformers.AutoModelForCausalLM
+        dtype = (
+            getattr(transformers.AutoConfig.from_pretrained(base_of(config.model)), "dtype", None)
+            or trainer.model.dtype
+        )
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
         if config.merge_lora:
-            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
+            merged(load_pretrained(auto, str(raw), dtype=dtype)).save_pretrained(folder)
         elif not config.lora_rank:
-            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+            auto.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
         save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)
@@ -269,9 +258,7 @@ class GrpoRun:
 
 def make_callback(run: GrpoRun):
     """A transformers callback that hands its events to a GrpoRun; its class is made here, as imports take seconds."""
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import ExportableState
-
+    kinds = transformers.TrainerCallback, transformers.trainer_callback.ExportableState
     methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
     static = {name: staticmethod(method) for name, method in methods.items()}
-    return type("RunCallback", (TrainerCallback, ExportableState), static)()
+    return type("RunCallback", kinds, static)()

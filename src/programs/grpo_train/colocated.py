@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
-from parts.foundation.processes import gather_rows
+from parts.foundation.processes import raised_in_all, transformers
 from parts.networks.models import base_of, token_count, unwrapped
 from parts.sampling.sampling_vllm import VLLM_PIP, cut_vocabulary, import_vllm, vllm_options
 from parts.sampling.sync_check import SyncCheck
@@ -31,9 +31,7 @@ def sampler_dtype(config: Config, args) -> str:
         return "bfloat16" if args.bf16 else "float16"
     kind = args.model_init_kwargs["dtype"]
     if kind == "auto":  # that of the saved weights, where vLLM's own auto takes bfloat16 for float32
-        from transformers import AutoConfig
-
-        kind = AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
+        kind = transformers.AutoConfig.from_pretrained(base_of(config.model)).dtype or "float32"
     return str(kind).removeprefix("torch.")
 
 
@@ -88,12 +86,8 @@ def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
     engine, step = trainer.vllm_generation, trainer.state.global_step
     if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors
         return
-    failure = None
-    try:
+    with raised_in_all():
         watch.compare(step, with_tied_head(engine), network_of(engine).get_model())
-    except Exception as error:  # the other processes wait for this one: tell them
-        failure = error
-    gather_rows([], failure)
 
 
 def judge_logprobs(config: Config, args, watch: SyncCheck | None, step: int, logs: dict) -> None:

@@ -1,14 +1,16 @@
 """Prompts and their order, how steps, rollouts and prompts divide, and our settings as TRL's."""
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.foundation.messages import UserError, need
-from parts.foundation.processes import np, torch
+from parts.foundation.processes import torch
 from parts.networks.models import attention_choice, open_tokenizer, precision_on
+from parts.sampling.rollouts import epoch_order
 from programs.grpo_train.settings import Config, trainer_fields
 
 
@@ -67,11 +69,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    order = []
-    for epoch in range(math.ceil(length / count)):
-        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
-        order += range(count) if passed is None else passed.tolist()
-    return order[:length]
+    shuffled = config.shuffle_dataset
+    passes = (epoch_order(config, epoch, count) if shuffled else range(count) for epoch in itertools.count())
+    return list(itertools.islice(itertools.chain.from_iterable(passes), length))
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there

@@ -17,8 +17,8 @@ from parts.environments.play_setup import (
     pieces,
 )
 from parts.evaluating.paired_tests import held_out_figures
-from parts.foundation.messages import UserError, need
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.messages import need
+from parts.foundation.processes import gather_rows, raised_in_all, transformers, world
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
@@ -116,11 +116,9 @@ def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
 
 def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
     """Token ids of one greedy completion per prompt, by the sampler that trains."""
-    from transformers import GenerationConfig
-
     ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    greedy = {"generation_config": transformers.GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
     owner = trainer.vllm_generation if trainer.use_vllm else trainer
     changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
     trainer.model.eval()
@@ -159,12 +157,12 @@ def evaluate(
     """
     rank, size = world()
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
-    samples, failure, conversations = [], None, []
+    conversations = []
     if not setup:
         same = share + rows[:1] if 0 < len(rows) % size <= rank else share  # every process samples the same number
         ids = greedy_completions(trainer, [row["prompt_ids"] for row in same], config.per_device_eval_batch_size)
         ids = ids[: len(share)]
-    try:
+    with raised_in_all():
         if setup:
             conversations = greedy_conversations(config, trainer, setup, share)
             ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
@@ -175,8 +173,6 @@ def evaluate(
         samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
         if setup:
             samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
-    except UserError as error:  # the other processes wait for this one: tell them
-        failure = error
     scorer.load_state_dict(states)
-    samples = gather_rows(samples, failure)
+    samples = gather_rows(samples)
     return held_out_figures(samples, [s["length"] for s in samples], rows), samples

@@ -12,15 +12,13 @@ from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards
 from parts.rewards.rewards import (
     TAKEN,
-    CallFailed,
     CallLimits,
-    blamed_row,
     call_limits,
     check_columns,
     checked_scores,
-    scored_batch,
+    raw_results,
 )
-from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
+from parts.rewards.user_code import text_of_turns, visible_text
 from programs.grpo_train.settings import Config
 
 TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
@@ -103,16 +101,8 @@ class Scorer:
         function = self.functions[name]
         if function is environment_score:
             return environment_score(rows)
-
-        def given(chosen: slice) -> dict:
-            return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | extra
-
-        try:
-            result = scored_batch(function, given(slice(None)), self.limits)
-        except CallFailed as failed:
-            cause, alone = failed.__cause__, lambda row: given(slice(row, row + 1))
-            raise blamed_row(name, function, failed.number, cause, completions, alone, self.limits) from cause
-        return checked_scores(name, result, completions)
+        results = raw_results({name: function}, rows, completions, completion_ids, self.limits, **extra)
+        return checked_scores(name, results[name], completions)
 
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -20,7 +21,7 @@ from parts.environments.play_setup import (
 )
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import DivergedError, RewardError, say
-from parts.foundation.processes import StopRequest, room_for, world
+from parts.foundation.processes import StopRequest, room_for, transformers, world
 from parts.learning.idle_settings import say_idle
 from parts.networks.models import base_of, ending_ids, generation_settings, settle_model, shaped_network
 from parts.running.fit import (
@@ -59,16 +60,12 @@ from programs.grpo_train.trainer import make_trainer
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    import warnings
-
-    from transformers.utils import logging
-
     defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
     defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
     quiet_environment(bool(config.use_vllm))
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
     with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield

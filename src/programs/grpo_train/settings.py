@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
-from parts.learning.trainer_settings import TrainerSettings
+from parts.learning.trainer_settings import ConversationSettings, TrainerSettings
 from parts.networks.models import refuse_attention
 from parts.sampling.sampling_vllm import VLLM_PIP
 
@@ -19,6 +19,7 @@ from parts.sampling.sampling_vllm import VLLM_PIP
 @in_order(
     profile="",
     max_prompt_length="chat_template_kwargs",
+    environment="reward_retries",
     stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
@@ -27,7 +28,7 @@ from parts.sampling.sampling_vllm import VLLM_PIP
     per_device_eval_batch_size="allow_overlap",
 )
 @dataclass
-class Config(TrainerSettings):
+class Config(TrainerSettings, ConversationSettings):
     """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
 
     # model and data
@@ -37,14 +38,6 @@ class Config(TrainerSettings):
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
-    environment: str = setting("", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies")
-    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: the longest prompt plus max_turns answers)"
-    )
-    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
-    tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
-    tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
@@ -133,12 +126,6 @@ class Config(TrainerSettings):
         """The bound of a prompt, by the name that the parts read."""
         return self.max_prompt_length
 
-    @property
-    def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
-        turns = self.max_turns if self.environment else 1
-        return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
-
 
 PROFILES = {
     # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
@@ -202,13 +189,12 @@ def trainer_fields(pairs: list[str]) -> dict:
     """Read --trainer_args: key=value with a field of TRL's GRPOConfig, typed by transformers' parser."""
     if not pairs:
         return {}
-    from transformers import HfArgumentParser
     from trl import GRPOConfig
 
     def refuse(message: str) -> None:
         raise UserError(f"got --trainer_args {pair!r}: {message}")
 
-    parser, values = HfArgumentParser(GRPOConfig), {}
+    parser, values = transformers.HfArgumentParser(GRPOConfig), {}
     parser.error = refuse
     names, flags = ([f.name for f in dataclasses.fields(kind)] for kind in (GRPOConfig, Config))
     for pair in pairs:

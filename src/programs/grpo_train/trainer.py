@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from parts.environments.play_setup import check_fits
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import room_for, torch, world
+from parts.foundation.processes import room_for, torch, transformers, world
 from parts.networks.models import (
     adapter_settings,
     base_of,
@@ -54,7 +54,6 @@ def trained_tensors(model) -> dict:
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
-    from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     leave_out_cudnn_attention()
@@ -91,7 +90,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     for name, x in trained_tensors(trainer.model).items() if config.load_in_4bit else ():
         # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         trainer.model.get_parameter(name).data = exact.get(name, x).to(x.device).float()
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)
     run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too

@@ -6,8 +6,8 @@ from parts.data.held_out import overlap_metric
 from parts.evaluating.paired_tests import Values, held_out_figures, summarize
 from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
-from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import lm_logits, predicting_states, shared_length, tempered
+from parts.networks.batches import collate
+from parts.networks.forward import lm_logits, pieces_of_batch, predicting_states, tempered
 from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
@@ -66,9 +66,8 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 def local_figures(config: Config, models, batch: dict):
     """Sums over a completion's tokens of what gap_figures says, with a local teacher: [B, 4]."""
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
-    teacher, local_rows = models.teacher, own_rows(batch, range(len(sums)))
-    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
-        piece, _ = trimmed(batch, piece_rows)
+    teacher = models.teacher
+    for piece_rows, _, piece in pieces_of_batch(config, models, batch, range(len(sums))):
         mask = piece["response_mask"].bool()
         owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
         with torch.no_grad(), autocast(config, models.device):

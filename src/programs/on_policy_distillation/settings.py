@@ -54,11 +54,7 @@ class Config(RolloutSettings):
     )
     # precision and memory
     logits_chunk: int = setting(
-        2**25,
-        "logits (tokens x vocabulary) that exist at once, of each model",
-        positive=True,
-        free=True,
-        auto="what memory holds, at most 33554432",
+        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True, auto=True
     )
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)

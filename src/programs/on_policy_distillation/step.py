@@ -8,8 +8,8 @@ from parts.foundation.processes import np, room_for, stop_before_update, sum_ove
 from parts.learning.advantages import equal_groups
 from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
-from parts.networks.batches import collate, masked_mean, micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, shared_length, token_logprobs
+from parts.networks.batches import collate, masked_mean
+from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
@@ -106,9 +106,7 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
     if "teacher_logprobs" in made:
         count = min(COMPARED, teacher.width)
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
-    local_rows = own_rows(batch, range(shape[0]))
-    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
-        piece, columns = trimmed(batch, piece_rows)
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, range(shape[0])):
         if "old_logprobs" in made:
             with torch.no_grad(), autocast(config, models.device):
                 hidden = predicting_states(models.policy, piece)
@@ -149,9 +147,8 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
-    teacher, local_rows = models.teacher, own_rows(batch, rows)
-    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
-        piece, _ = trimmed(batch, piece_rows)
+    teacher = models.teacher
+    for _, _, piece in pieces_of_batch(config, models, batch, rows):
         mask = piece["loss_mask"].bool()
         flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
         flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]

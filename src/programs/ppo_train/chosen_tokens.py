@@ -2,8 +2,7 @@
 
 from parts.foundation.processes import np, of_first_process, sum_over_processes, torch
 from parts.learning.losses import covariance_choice
-from parts.networks.batches import micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, shared_length, token_logprobs
+from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs
 from parts.networks.models import Models, autocast, widest_float
 from programs.ppo_train.settings import Config
 
@@ -17,9 +16,7 @@ def draws(config: Config, models: Models, batch: dict, step: int):
 def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    shared = shared_length(models.networks)
-    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared):
-        piece, columns = trimmed(batch, piece_rows)
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)
             logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]

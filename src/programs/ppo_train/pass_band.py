@@ -2,6 +2,7 @@
 
 from parts.foundation.messages import need
 from parts.foundation.processes import np
+from parts.sampling.rollouts import epoch_order
 
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
 
@@ -35,9 +36,9 @@ def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, f
     while len(picked) < wanted:
         epoch, index = divmod(start, count)
         if order is None or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count)
+            order = epoch_order(config, epoch, count)
             rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
-        row, start = int(order[index]), start + 1
+        row, start = order[index], start + 1
         if rare[index] or low <= rates.get(str(row), low) <= high:
             picked.append(row)
     return picked, start

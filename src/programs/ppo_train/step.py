@@ -6,8 +6,8 @@ from parts.foundation.processes import room_for, stop_before_update, sum_over_pr
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
-from parts.networks.batches import collate, micro_batches, own_rows, trimmed
-from parts.networks.forward import predicting_states, shared_length, token_logprobs, token_values
+from parts.networks.batches import collate
+from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs, token_values
 from parts.networks.models import Models, as_reference, autocast
 from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
@@ -65,9 +65,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
         rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    local_rows, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
-    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
-        piece, columns = trimmed(batch, piece_rows)
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
@@ -128,9 +126,7 @@ def accumulate_gradients(
     if LOSSES[config.loss].chooses_tokens and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
-    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
-    for piece_rows in pieces:
-        piece, _ = trimmed(batch, piece_rows)
+    for _, _, piece in pieces_of_batch(config, models, batch, rows):
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
             if train_policy or not models.critic.backbone:

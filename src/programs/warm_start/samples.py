@@ -73,18 +73,14 @@ def well_formed(sample: dict) -> bool:
     return value is not None and value >= 1
 
 
-def prompts_sampled(shop: Workshop, number: int) -> int:
-    """How many prompts of the stream an earlier round has used."""
-    path = shop.round_folder(number) / "sampled.json"
-    need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
-    return json.loads(path.read_text())["prompts"]
-
-
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
     config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
     count = min(config.prompts_per_round, len(shop.rows))
-    start = sum(prompts_sampled(shop, n) for n in range(1, number))
+    earlier, start = [shop.round_folder(n) / "sampled.json" for n in range(1, number)], 0  # prompts that they used
+    for path in earlier:
+        need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
+        start += json.loads(path.read_text())["prompts"]
 
     def source():
         if config.teacher:

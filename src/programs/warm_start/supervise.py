@@ -1,15 +1,14 @@
 """A round's training: TRL's SFTTrainer on token ids that are made here."""
 
-import contextlib
 import copy
-import json
 import math
 import shutil
 from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
-from parts.foundation.processes import StopRequest, room_for, torch
+from parts.foundation.processes import StopRequest, room_for, torch, transformers
 from parts.networks.models import load_tokenizer, save_tokenizer, unwrapped
+from parts.running.checkpoints import trainer_checkpoints
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.workshop import Stopped, Workshop, write_json
@@ -66,7 +65,6 @@ def enough_epochs(config: Config, rows: int) -> float:
 
 def make_callback(stop: StopRequest):
     """A transformers callback that stops at a signal, and where gradients are not finite."""
-    from transformers import TrainerCallback
 
     def on_step_end(self, args, state, control, **_):
         if stop.signum:
@@ -80,22 +78,12 @@ def make_callback(stop: StopRequest):
         if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
             raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
 
-    return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
-
-
-def newest_checkpoint(folder: Path) -> str | None:
-    """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
-    checkpoints = {}
-    for checkpoint in folder.glob("checkpoint-*"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
-    return str(checkpoints[max(checkpoints)]) if checkpoints else None
+    return type("StopCallback", (transformers.TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
 
 
 def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     """TRL's SFTTrainer for a round; what it refuses is told as a UserError."""
     import datasets
-    from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
     datasets.disable_progress_bars()
@@ -110,7 +98,7 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
         )
     except (ValueError, TypeError, ImportError) as error:
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
-    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)
     if shop.config.samples_solutions:
         trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
@@ -128,8 +116,9 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     settings = copy.deepcopy((policy.config, policy.generation_config))  # TRL writes into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
     advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    checkpoints = trainer_checkpoints(folder / "training")
     with room_for("in training", advice):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(folder / "training"))
+        trainer.train(resume_from_checkpoint=str(checkpoints[max(checkpoints)]) if checkpoints else None)
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
         raise Stopped
