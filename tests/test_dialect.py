@@ -80,6 +80,7 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--cliprange 0.2", "try --clip_eps_low and --clip_eps_high, one for each side"),
         ("ppo_train", "--adv_estimator gae", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
         ("grpo_train", "--reward_model_path m", "try --reward FILE.py:function"),
+        ("verl_train", "--backend megatron", "try --override model_engine=megatron, or nothing for FSDP 2"),
         ("warm_start", "--fp16", "try --precision bf16, fp16 or fp32"),
         ("ppo_train", "--micro_batch_size 4", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ],
