@@ -111,8 +111,8 @@ class Scorer:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
             cause, alone = failed.__cause__, lambda row: given(slice(row, row + 1))
-            raise blamed_row(name, function, failed.number, cause, completions, alone, self.limits) from cause
-        return checked_scores(name, result, completions)
+            raise blamed_row(name, function, failed.number, cause, rows, completions, alone, self.limits) from cause
+        return checked_scores(name, result, rows, completions)
 
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
