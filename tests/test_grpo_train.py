@@ -738,8 +738,8 @@ BAD = {
     "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
-    "refused by TRL": (["--lr_scheduler_type=bogus"], "TRL refuses these settings: 'bogus' is not a valid"),
-    "refused by TRL in a dry run": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: 'bogus'"),
+    "refused by TRL": (["--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
+    "refused by TRL in a dry run": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
