@@ -26,7 +26,7 @@ option value keeps; w: the advised weight. Presets have weights:
 #     1022-1193  format           Layouts, style and repetition
 #     1196-1299  length           Lengths
 #     1302-1466  judges           Models that judge
-#     1469-1591  combined         Combined rewards, presets, and names of older versions
+#     1469-1579  combined         Combined rewards, presets, and names of older versions
 
 import ast
 import asyncio
@@ -1570,22 +1570,10 @@ CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1)
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
 
-REMOVED_REWARDS = {
-    "math_problem": 'combine([math_equivalence, soft_xml_format], [0.9, 0.1], mode="gated") in a file of yours',
-    "code_generation": 'combine([code_execution, code_block_format], [0.9, 0.1], mode="gated") in a file of yours',
-    "length_range": "min_length and max_length_penalty",
-    "open_r1_format": "soft_xml_format",
-    "reasoning_steps": "reasoning_quality",
-    "run_test_cases": "code_execution, or run_code of scripts/sandbox.py",
-    "extract_xml_tag": "extract_answer, or re.findall",
-    "citation": "create_reward_template.py --task custom --rule matches:REGEX",
-}
-
 
 def __getattr__(name: str):
     """The names that older code knows: `exact_match_reward` is `exact_match`."""
     known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
     if not callable(known):
-        other = REMOVED_REWARDS.get(name.removesuffix("_reward"), "one of `reward_preflight.py --list`")
-        raise AttributeError(f"got no reward {name!r}; try {other}")
+        raise AttributeError(f"got no reward {name!r}; try one of `reward_preflight.py --list`")
     return known

@@ -54,24 +54,24 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       182-320  dialect          Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       323-352  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       355-572  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       575-663  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       666-868  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      871-1153  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1156-1262  extracts         Extract from a Python file what some of its names need
-#     1265-1466  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1469-1580  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1583-1849  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1852-2002  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2005-2219  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2222-2292  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2295-2847  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2850-3154  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3157-3295  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3298-3431  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3434-3640  command          The command line
+#       182-340  dialect          Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       343-363  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       366-583  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       586-674  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       677-876  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      879-1161  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1164-1270  extracts         Extract from a Python file what some of its names need
+#     1273-1485  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1488-1599  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1602-1860  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1863-2013  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2016-2230  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2233-2303  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2306-2858  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2861-3165  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3168-3306  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3309-3442  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3445-3643  command          The command line
 
 import argparse
 import ast
@@ -185,22 +185,25 @@ def in_bundle(path: str) -> str:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -214,34 +217,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -278,7 +298,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -328,26 +348,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -669,15 +680,6 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -853,19 +855,25 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    return [row for _, row in placed_rows(source)]
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
@@ -1314,6 +1322,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
@@ -1452,6 +1467,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -1460,6 +1477,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -1693,7 +1712,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -1765,8 +1784,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -1778,15 +1796,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1804,7 +1815,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 
@@ -3455,14 +3466,6 @@ DEFAULTS = {
     "memory_mb": 512,
     "no_fence": "whole",
 }
-IN_FILE = "the constants at the top of the written file"
-REMOVED = {  # flags of earlier versions, and what takes their place
-    "print": "--output FILE.py",
-    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
-    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
-    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
-    "partial": "score of the written file, to change there",
-}
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -3511,7 +3514,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv, removed=REMOVED)
+    return parse_flags(parser, argv)
 
 
 def taken_names(args) -> set[str]:

@@ -43,26 +43,26 @@ runs 2, then 1, then 3.
 # Contents
 #        91-125  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       128-131  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       134-272  dialect       Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       275-304  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       307-381  extracts      Extract from a Python file what some of its names need
-#       384-403  paired tests  Intervals, paired tests, pass@k
-#       406-509  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       512-796  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      799-1043  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1046-1246  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1249-1450  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1453-1776  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1779-1978  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     1981-2033  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2036-2205  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2208-2465  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2468-2729  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     2732-2922  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     2925-3170  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3173-3336  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3339-3464  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3467-3568  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#       134-292  dialect       Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use for …
+#       295-315  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       318-392  extracts      Extract from a Python file what some of its names need
+#       395-414  paired tests  Intervals, paired tests, pass@k
+#       417-520  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       523-807  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      810-1054  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1057-1257  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1260-1461  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     1464-1787  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1790-1989  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     1992-2044  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2047-2216  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2219-2476  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2479-2740  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     2743-2933  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     2936-3181  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3184-3347  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3350-3475  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3478-3575  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -137,22 +137,25 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -166,34 +169,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -230,7 +250,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -280,26 +300,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -3467,10 +3478,6 @@ def conclusions(scores: dict[str, list]) -> dict[str, str]:
 # -------------------------------------------------------------------------- command (src/programs/diagnose/command.py)
 
 SHOWN_TEXT = 160  # last characters of a completion that are printed
-REMOVED = {
-    "plot": "scripts/report.py, which draws all curves with the evidence marked",
-    "overwrite": "scripts/report.py",
-}
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -3538,7 +3545,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     reports, failed = [], []
     try:
-        args = parse_flags(command_line(), [word for word in words if word != "-"], removed=REMOVED)  # `--json -`
+        args = parse_flags(command_line(), [word for word in words if word != "-"])  # `--json -`
         columns = named_columns(args.columns)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -36,59 +36,59 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       148-159  python source     Parses Python source in a process with threads
-#       162-266  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       269-314  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       317-478  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       481-684  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       687-985  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      988-1056  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1059-1276  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1279-1392  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1395-1640  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1643-1740  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1743-1878  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1881-2162  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2165-2358  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2361-2452  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2455-2535  prompts           Load training and held-out prompts as token ids
-#     2538-2744  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2747-3013  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3016-3292  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3295-3448  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3451-3683  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3686-3827  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3830-3892  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3895-4150  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4153-4311  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4314-4489  play              Play a policy's conversations with environments; each turn samples all open …
-#     4492-4640  play setup        Set up and score conversations, for all programs that take --environment
-#     4643-4983  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4986-5108  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5111-5172  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5175-5180  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5183-5189  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5192-5273  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5276-5383  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5386-5404  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5407-5669  memory            The memory that a run will need, from the shape of its networks
-#     5672-5880  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5883-5967  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5970-6095  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6098-6107  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6110-6157  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6160-6192  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6195-6264  summary           summary.json and the lines at the end of a run
-#     6267-6462  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6465-6496  paired tests      Intervals, paired tests, pass@k
-#     6499-6743  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6746-6859  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6862-7054  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7057-7211  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7214-7329  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7332-7564  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7567-7667  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7670-7912  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       147-158  python source     Parses Python source in a process with threads
+#       161-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       316-497  dialect           Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       500-691  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       694-992  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      995-1063  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1066-1283  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1286-1399  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1402-1639  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1642-1739  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1742-1877  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1880-2161  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2164-2357  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2360-2451  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2454-2533  prompts           Load training and held-out prompts as token ids
+#     2536-2753  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2756-3014  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3017-3303  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3306-3461  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3464-3696  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3699-3840  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3843-3905  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3908-4163  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4166-4324  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4327-4503  play              Play a policy's conversations with environments; each turn samples all open …
+#     4506-4655  play setup        Set up and score conversations, for all programs that take --environment
+#     4658-4998  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5001-5123  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5126-5187  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5190-5195  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5198-5204  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5207-5288  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5291-5398  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5401-5419  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5422-5684  memory            The memory that a run will need, from the shape of its networks
+#     5687-5895  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5898-5982  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5985-6140  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6143-6152  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6155-6202  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6205-6237  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6240-6309  summary           summary.json and the lines at the end of a run
+#     6312-6507  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6510-6541  paired tests      Intervals, paired tests, pass@k
+#     6544-6779  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6782-6895  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6898-7090  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7093-7247  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7250-7365  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7368-7598  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7601-7701  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7704-7947  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -142,7 +142,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 from unittest import mock
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
@@ -320,22 +319,25 @@ def specs_for(data: str, specs: list[str]) -> list[str]:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -349,34 +351,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -414,7 +433,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -485,7 +504,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -585,7 +603,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
+def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
     Keys keep their names, also synonyms.
@@ -604,8 +622,6 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     flags = []
     texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        replacement = (removed or {}).get(str(key))
-        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
         try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
@@ -621,26 +637,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -654,13 +661,13 @@ def parse_settings(argv: list[str], config_class, description: str):
     names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
     if path:
-        words = yaml_flags(path, names, config_class.removed)
+        words = yaml_flags(path, names)
         lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
         keys = [word.removeprefix("--").split("=")[0] for word in words]
         several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
         need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
-    flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
+    flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
     config = config_class(**given)
@@ -1402,15 +1409,6 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -1584,21 +1582,22 @@ def hub_is_reached() -> bool:
     return True
 
 
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -2493,24 +2492,23 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
-    rows = read_rows(source)
+    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source, without too long prompts, which are counted."""
+    rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        prompt = prompt_of(row, config.prompt_column, where)
-        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
+    for place, row in rows:
+        prompt = prompt_of(row, config.prompt_column, place)
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), place, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns, "place": place})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
+    warn_unread(source, [(row, row[config.prompt_column]) for _, row in rows])
     return kept
 
 
@@ -2590,6 +2588,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
         "completion_ids": [[*ids] for ids in completion_ids],
         **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
     }
+
+
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
@@ -2730,6 +2735,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -2738,6 +2745,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2857,7 +2866,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -2929,8 +2938,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -2942,15 +2950,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2968,7 +2969,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 
@@ -3181,7 +3182,13 @@ def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
     return scores, bad, "" if len(values) == count else f"{len(values)} values"
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
+def sample_place(name: str, rows: list[dict], completions: list, index: int) -> str:
+    """A reward and one of the samples that it scored, for messages."""
+    where = rows[index].get("place") or f"row {index + 1} of the batch"
+    return f"reward {name}, {where}, completion {text_of_turns(completions[index])[:200]!r}"
+
+
+def checked_scores(name: str, result, rows: list[dict], completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
     scores, bad, problem = read_scores(result, len(completions))
     if problem:
@@ -3189,8 +3196,8 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         expected = f"expected a list of {len(completions)}, one per completion{one}"
         raise RewardError(f"reward {name}: got {problem}; {expected}")
     for i, value in bad.items():
-        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        got = f"{sample_place(name, rows, completions, i)}: got {value!r:.200}"
+        raise RewardError(f"{got}; expected a finite number or None")
     return scores
 
 
@@ -3210,6 +3217,13 @@ def is_scored(sample: dict) -> bool:
 def known_scores(samples: list[dict]) -> list[float]:
     """The scores of the samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
+
+
+def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
+    """Raise RewardError if no reward applied to any completion of three rollouts in a row, or of all in a short run."""
+    if rollouts_in_a_row >= min(3, rollouts):
+        got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
+        raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
 # keys of other metrics under reward/ and eval/
@@ -3239,7 +3253,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
     """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
     that raises when scored alone.
 
@@ -3255,18 +3269,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
             scored_batch(function, alone(row), limits)
         except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+            return RewardError(f"{sample_place(name, rows, completions, row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
@@ -3287,7 +3298,7 @@ def raw_results(
         returned = iter(answers([call for name in calls for call in calls[name]], limits))
     except CallFailed as failed:
         (name, i), cause = owners[failed.number], failed.__cause__
-        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+        raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
     return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -3342,6 +3353,7 @@ class Environments:
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
+    @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
         """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
@@ -3396,6 +3408,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
             raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
+@prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
@@ -4197,7 +4210,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """Its row and prompt, for messages."""
-        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
@@ -4443,6 +4456,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
+@prints_aside()
 def play(
     rows: list[dict],
     environments: Environments,
@@ -4537,6 +4551,7 @@ class PlaySetup:
     limits: PlayLimits
 
 
+@prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
@@ -6041,6 +6056,34 @@ def finished_work(folder: Path) -> list[str]:
     return [name for name, there in left.items() if there]
 
 
+# what --resume says of a changed file, by the setting that names it
+CHANGED = {
+    "data": "prompts are taken from the new rows by number, so some may train twice or never",
+    "eval_data": "held-out figures from now on are of other rows",
+}
+
+
+def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
+    """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
+    found = {name: ("", number) for name, number in versions().items()}
+    for name, value in dataclasses.asdict(config).items():
+        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
+        for file in filter(os.path.isfile, texts + specs):
+            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    return found
+
+
+def warn_of_changes(config: BaseConfig) -> None:
+    """Say what has changed of a run's dependencies since it was last started."""
+    path = Path(config.output_dir) / "versions.json"
+    saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for what, (name, value) in dependencies(config).items():
+        if saved.get(what, value) != value:
+            effect = CHANGED.get(name, "the steps before ran with another one, so figures may not compare")
+            say(f"warning: got --resume with a changed {what}: {effect}")
+
+
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume continues the run in the output folder; a folder without a finished step is free.
 
@@ -6058,6 +6101,7 @@ def check_folder(config: BaseConfig) -> bool:
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    warn_of_changes(config)
     return True
 
 
@@ -6078,7 +6122,7 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of what a run's numbers depend on."""
+    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -6089,9 +6133,10 @@ def versions() -> dict:
 
 
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json and versions.json, once all else is known to be in order."""
+    """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        used = {what: value for what, (_, value) in dependencies(config).items()}
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
@@ -6587,15 +6632,6 @@ class Config(TrainerSettings, ConversationSettings):
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
 
-    removed: ClassVar[dict[str, str]] = {
-        "tools": "--environment FILE.py:Class, with the functions as its methods",
-        "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
-        "generation_batch_size": "--steps_per_generation, forward passes per rollout",
-        "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
-        "delta": "--trainer_args delta=VALUE",
-        "multi_objective_aggregation": "--trainer_args multi_objective_aggregation=normalize_then_sum",
-    }
-
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
@@ -6942,7 +6978,7 @@ class Scorer:
         if function is environment_score:
             return environment_score(rows)
         results = raw_results({name: function}, rows, completions, completion_ids, self.limits, **extra)
-        return checked_scores(name, results[name], completions)
+        return checked_scores(name, results[name], rows, completions)
 
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
@@ -7551,9 +7587,7 @@ class GrpoRun:
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
-        if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
-            got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
-            raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
+        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, self.scorer.active)
 
 
 def make_callback(run: GrpoRun):
@@ -7737,6 +7771,8 @@ def prepare_run(config: Config) -> Prepared:
         resolved.save_steps = whole
     check_machine(resolved)
     resolved.given = config.given
+    if processes == 1 or "RANK" in os.environ:
+        trl_config(resolved, plan.steps)  # its making joins the processes, who then choose as one
     say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 
@@ -7841,7 +7877,6 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
-    trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
     settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)

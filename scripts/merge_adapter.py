@@ -24,13 +24,13 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 # Contents
 #        52-104  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       107-115  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       118-256  dialect        Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       259-288  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       291-309  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       312-334  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       337-485  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       488-521  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       524-672  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       118-276  dialect        Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       279-299  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       302-320  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       323-345  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       348-496  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       499-532  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       535-692  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -121,22 +121,25 @@ def in_bundle(path: str) -> str:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -150,34 +153,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -214,7 +234,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -264,26 +284,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -528,12 +539,18 @@ TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
 TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
 
 
+def inner_adapters(folder: str) -> list[str]:
+    """Adapters in subfolders, where peft writes all but the one named `default`."""
+    return [str(file.parent) for file in sorted(Path(folder).glob("*/adapter_config.json"))]
+
+
 def base_name(folder: str, base: str | None) -> str:
     """The base of an adapter that can be merged."""
     settings, got = adapter_settings(folder), f"got the adapter {folder!r}"
     if not settings and (Path(folder) / "config.json").is_file():
         raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
-    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
+    advice = " or ".join(inner_adapters(folder)) or "a run's final/"
+    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try {advice}")
     return base or settings.get("base_model_name_or_path") or ""
 
 
@@ -630,6 +647,7 @@ def merged_folder(args) -> dict:
     return {
         "wrote": str(output),
         "base": name,
+        "left_out": inner_adapters(folder),
         "dtype": str(again.dtype).removeprefix("torch."),
         "architecture": type(again).__name__,
         "chat_template": bool(getattr(tokenizer, "chat_template", None)),
@@ -660,7 +678,9 @@ def main(argv: list[str] | None = None) -> int:
         say(f"error: {error}")
         return error.code
     tell(json.dumps(report, indent=1))
-    kept = report["update_kept"]
+    kept, others = report["update_kept"], report["left_out"]
+    if others:
+        say(f"note: merged the adapter of {args.adapter} alone; try the path of {', '.join(others)} for another")
     if not report["largest_weight_change"]:
         say("warning: the adapter changes no weight (its B is 0): was it trained?")
     elif kept < 0.5:

@@ -29,22 +29,22 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       150-559  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
 #       562-779  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       782-870  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      873-1075  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1078-1181  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1184-1222  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1225-1459  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1462-2373  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2376-2958  edits             Edits of a text by offset, and the table row that explains each
-#     2961-3050  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3053-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3340-3454  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3457-3857  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3860-3937  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3940-4193  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4196-4239  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4242-4582  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4585-4735  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4738-4966  command           The command line: input, output, messages
+#      873-1072  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1075-1178  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1181-1219  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1222-1456  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1459-2370  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2373-2955  edits             Edits of a text by offset, and the table row that explains each
+#     2958-3047  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3050-3334  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3337-3451  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3454-3854  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3857-3934  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3937-4190  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4193-4236  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4239-4579  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4582-4732  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4735-4963  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -876,15 +876,6 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -1060,19 +1051,25 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    return [row for _, row in placed_rows(source)]
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 # ----------------------------------------------------------------------------- verl keys (src/parts/data/verl_keys.py)

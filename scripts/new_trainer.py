@@ -39,31 +39,31 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       110-121  python source   Parses Python source in a process with threads
-#       124-178  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       181-202  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       205-366  dialect         Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts each …
-#       369-411  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       414-441  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       444-568  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       571-625  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#       628-731  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       734-831  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       834-969  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#      972-1253  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1256-1341  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1344-1381  extracts        Extract from a Python file what some of its names need
-#     1384-1579  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1582-1848  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1851-1874  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1877-1914  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1917-1923  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1926-2001  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2004-2015  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2018-2065  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2068-2318  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2321-2438  training        The check of a page, its run, and the results of both
-#     2441-2706  command         The command line
+#       109-120  python source   Parses Python source in a process with threads
+#       123-177  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       180-201  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       204-385  dialect         Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       388-420  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       423-450  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       453-577  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       580-634  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#       637-735  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       738-835  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       838-973  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#      976-1257  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1260-1345  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1348-1385  extracts        Extract from a Python file what some of its names need
+#     1388-1594  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1597-1855  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1858-1881  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1884-1921  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1924-1930  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1933-2008  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2011-2022  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2025-2072  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2075-2325  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2328-2445  training        The check of a page, its run, and the results of both
+#     2448-2713  command         The command line
 
 import argparse
 import ast
@@ -105,7 +105,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
 
@@ -208,22 +207,25 @@ def held_out_source(config) -> str:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -237,34 +239,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -302,7 +321,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -373,7 +392,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -387,26 +405,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -635,16 +644,11 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line raises UserError with its file and line number (blank lines count)."""
-    with open_text(str(path), "jsonl")[0] as stream:
-        return whole_rows(json_lines(stream), str(path))
-
-
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
     rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
+    with open_text(str(path), "jsonl")[0] as stream:
+        for line, row in json_lines(stream):
+            need(not isinstance(row, RowFlaw), f"{path}:{line}: {row}")
+            rows.append(row)
     return rows
 
 
@@ -1427,6 +1431,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
@@ -1565,6 +1576,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -1573,6 +1586,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -1692,7 +1707,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -1764,8 +1779,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -1777,15 +1791,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1803,7 +1810,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 

@@ -50,50 +50,50 @@ could not be measured.
 """
 
 # Contents
-#       151-156  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       159-257  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       260-304  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       307-445  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       448-490  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       493-644  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       647-715  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#       718-935  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#      938-1026  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1029-1274  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1277-1381  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1384-1419  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1422-1446  prompts             Load training and held-out prompts as token ids
-#     1449-1731  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1734-1934  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     1937-2203  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2206-2510  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2513-2654  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2657-2719  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     2722-2933  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     2936-2968  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2971-2983  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2986-2996  play setup          Set up and score conversations, for all programs that take --environment
-#     2999-3018  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3021-3081  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3084-3143  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3146-3158  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3161-3187  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3190-3261  proof               The record of a proof, and reports of the bundle's other scripts
-#     3264-3314  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3317-3598  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3601-3692  graded again        Compute an evaluation's scores again from its stored completions
-#     3695-3913  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3916-3996  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     3999-4172  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4175-4309  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4312-4350  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4353-4484  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4487-4636  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4639-4880  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4883-5011  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5014-5171  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5174-5458  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5461-5557  command             The command line
+#       150-155  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       158-256  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       259-303  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       306-464  dialect             Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
+#       467-499  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       502-653  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       656-724  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#       727-944  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#      947-1035  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1038-1280  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1283-1387  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1390-1425  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1428-1452  prompts             Load training and held-out prompts as token ids
+#     1455-1737  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1740-1951  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     1954-2212  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2215-2522  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2525-2668  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2671-2733  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     2736-2947  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     2950-2982  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2985-2997  conversations       Conversations with environments: their record, limits, and calls of the …
+#     3000-3010  play setup          Set up and score conversations, for all programs that take --environment
+#     3013-3032  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3035-3095  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3098-3157  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3160-3172  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3175-3201  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3204-3275  proof               The record of a proof, and reports of the bundle's other scripts
+#     3278-3328  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3331-3612  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3615-3706  graded again        Compute an evaluation's scores again from its stored completions
+#     3709-3927  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3930-4010  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4013-4186  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4189-4323  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4326-4364  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4367-4498  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4501-4650  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4653-4894  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4897-5025  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5028-5185  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5188-5472  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5475-5571  command             The command line
 
 import argparse
 import ast
@@ -146,7 +146,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 # ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
 
@@ -310,22 +309,25 @@ def specs_for(data: str, specs: list[str]) -> list[str]:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -339,34 +341,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -403,7 +422,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -452,7 +471,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -466,26 +484,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1036,15 +1045,6 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -1220,19 +1220,25 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    return [row for _, row in placed_rows(source)]
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1782,6 +1788,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
@@ -1920,6 +1933,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -1928,6 +1943,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2047,7 +2064,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -2119,8 +2136,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -2132,15 +2148,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2158,7 +2167,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 
@@ -2366,7 +2375,13 @@ def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
     return scores, bad, "" if len(values) == count else f"{len(values)} values"
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
+def sample_place(name: str, rows: list[dict], completions: list, index: int) -> str:
+    """A reward and one of the samples that it scored, for messages."""
+    where = rows[index].get("place") or f"row {index + 1} of the batch"
+    return f"reward {name}, {where}, completion {text_of_turns(completions[index])[:200]!r}"
+
+
+def checked_scores(name: str, result, rows: list[dict], completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
     scores, bad, problem = read_scores(result, len(completions))
     if problem:
@@ -2374,8 +2389,8 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         expected = f"expected a list of {len(completions)}, one per completion{one}"
         raise RewardError(f"reward {name}: got {problem}; {expected}")
     for i, value in bad.items():
-        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        got = f"{sample_place(name, rows, completions, i)}: got {value!r:.200}"
+        raise RewardError(f"{got}; expected a finite number or None")
     return scores
 
 
@@ -2414,7 +2429,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
     """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
     that raises when scored alone.
 
@@ -2430,18 +2445,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
             scored_batch(function, alone(row), limits)
         except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+            return RewardError(f"{sample_place(name, rows, completions, row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
@@ -2462,7 +2474,7 @@ def raw_results(
         returned = iter(answers([call for name in calls for call in calls[name]], limits))
     except CallFailed as failed:
         (name, i), cause = owners[failed.number], failed.__cause__
-        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+        raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
     return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -2499,7 +2511,7 @@ class Reward:
             return [], {}
         missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
         results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
-        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
+        parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -2554,6 +2566,7 @@ class Environments:
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
+    @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
         """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
@@ -2608,6 +2621,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
             raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
+@prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"

@@ -33,33 +33,33 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 
 # Contents
 #        92-132  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       135-273  dialect             Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       276-305  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       308-326  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       329-403  extracts            Extract from a Python file what some of its names need
-#       406-417  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       420-563  paired tests        Intervals, paired tests, pass@k
-#       566-608  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       611-714  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      717-1001  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1004-1248  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1251-1451  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1454-1655  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1658-1981  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1984-2183  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2186-2238  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2241-2410  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2413-2670  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2673-2934  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     2937-3127  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3130-3375  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3378-3541  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3544-3631  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3634-3789  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3792-4294  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4297-4398  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4401-5487  page                The page
-#     5490-5552  command             The command line
+#       135-293  dialect             Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
+#       296-316  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       319-337  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       340-414  extracts            Extract from a Python file what some of its names need
+#       417-428  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       431-574  paired tests        Intervals, paired tests, pass@k
+#       577-619  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       622-725  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      728-1012  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1015-1259  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1262-1462  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1465-1666  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1669-1992  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1995-2194  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2197-2249  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2252-2421  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2424-2681  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2684-2945  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     2948-3138  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3141-3386  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3389-3552  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3555-3642  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3645-3800  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3803-4305  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4308-4409  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4412-5498  page                The page
+#     5501-5561  command             The command line
 
 import argparse
 import ast
@@ -138,22 +138,25 @@ def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -167,34 +170,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -231,7 +251,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -281,26 +301,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -5489,8 +5500,6 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
 
 # ---------------------------------------------------------------------------- command (src/programs/report/command.py)
 
-REMOVED = {"watch": "`watch -n 30 python scripts/report.py RUN`, and reload the page"}
-
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
@@ -5520,7 +5529,7 @@ def output_of(args: argparse.Namespace) -> Path:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    args = parse_flags(command_line(), argv, removed=REMOVED)
+    args = parse_flags(command_line(), argv)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path = output_of(args)
     sources, failed = read_sources(args.runs)

@@ -51,56 +51,56 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       163-174  python source          Parses Python source in a process with threads
-#       177-270  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       273-285  bundle                 Paths of this bundle and of its embedded model, data and rewards
-#       288-426  dialect                Synonyms of settings: ours, the one-page trainers' and TRL's. A program …
-#       429-471  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       474-798  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       801-819  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      822-1039  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1042-1155  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1158-1403  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1406-1503  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1506-1666  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1669-1950  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     1953-2146  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2149-2208  prompts                Load training and held-out prompts as token ids
-#     2211-2287  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2290-2501  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2504-2615  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2618-2884  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2887-3196  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3199-3352  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3355-3546  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3549-3690  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3693-3755  control tokens         Render messages so that their text never becomes control tokens, for versions …
-#     3758-3969  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
-#     3972-4004  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     4007-4165  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4168-4331  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4334-4416  play setup             Set up and score conversations, for all programs that take --environment
-#     4419-4790  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4793-4801  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4804-5058  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5061-5196  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5199-5247  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5250-5322  norms                  Layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5325-5538  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5541-5623  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5626-5847  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5850-6021  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6024-6142  rows and gold          Rows of the data, and their reference completions (gold)
-#     6145-6339  probes                 Completions that must not be paid
-#     6342-6534  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6537-6728  scoring                Grading completions, and the findings of all checks
-#     6731-7041  preflight              The checks of a reward and the verdict
-#     7044-7217  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7220-7324  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7327-7528  environment preflight  The checks of an environment and the verdict
-#     7531-7596  report                 Printed reports and --list
-#     7599-7678  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7681-7803  command                The command line
+#       162-173  python source          Parses Python source in a process with threads
+#       176-269  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       272-284  bundle                 Paths of this bundle and of its embedded model, data and rewards
+#       287-445  dialect                Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what …
+#       448-480  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       483-807  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       810-828  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      831-1048  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1051-1164  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1167-1409  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1412-1509  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1512-1672  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1675-1956  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     1959-2152  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2155-2213  prompts                Load training and held-out prompts as token ids
+#     2216-2292  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2295-2517  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2520-2631  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2634-2892  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2895-3207  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3210-3365  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3368-3559  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3562-3703  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3706-3768  control tokens         Render messages so that their text never becomes control tokens, for versions …
+#     3771-3982  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
+#     3985-4017  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     4020-4178  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4181-4345  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4348-4431  play setup             Set up and score conversations, for all programs that take --environment
+#     4434-4805  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4808-4816  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4819-5073  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5076-5211  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5214-5262  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5265-5337  norms                  Layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5340-5553  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5556-5638  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5641-5862  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5865-6036  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6039-6157  rows and gold          Rows of the data, and their reference completions (gold)
+#     6160-6354  probes                 Completions that must not be paid
+#     6357-6549  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6552-6743  scoring                Grading completions, and the findings of all checks
+#     6746-7056  preflight              The checks of a reward and the verdict
+#     7059-7232  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7235-7339  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7342-7543  environment preflight  The checks of an environment and the verdict
+#     7546-7611  report                 Printed reports and --list
+#     7614-7693  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7696-7813  command                The command line
 
 import argparse
 import ast
@@ -158,7 +158,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
 
@@ -291,22 +290,25 @@ def in_bundle(path: str) -> str:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -320,34 +322,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -384,7 +403,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -433,7 +452,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -447,26 +465,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1165,15 +1174,6 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -1349,19 +1349,25 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    return [row for _, row in placed_rows(source)]
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -2187,24 +2193,23 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
-    rows = read_rows(source)
+    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source, without too long prompts, which are counted."""
+    rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        prompt = prompt_of(row, config.prompt_column, where)
-        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
+    for place, row in rows:
+        prompt = prompt_of(row, config.prompt_column, place)
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), place, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns, "place": place})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
+    warn_unread(source, [(row, row[config.prompt_column]) for _, row in rows])
     return kept
 
 
@@ -2349,6 +2354,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
@@ -2487,6 +2499,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -2495,6 +2509,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2728,7 +2744,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -2800,8 +2816,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -2813,15 +2828,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2839,7 +2847,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 
@@ -3052,7 +3060,13 @@ def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
     return scores, bad, "" if len(values) == count else f"{len(values)} values"
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
+def sample_place(name: str, rows: list[dict], completions: list, index: int) -> str:
+    """A reward and one of the samples that it scored, for messages."""
+    where = rows[index].get("place") or f"row {index + 1} of the batch"
+    return f"reward {name}, {where}, completion {text_of_turns(completions[index])[:200]!r}"
+
+
+def checked_scores(name: str, result, rows: list[dict], completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
     scores, bad, problem = read_scores(result, len(completions))
     if problem:
@@ -3060,8 +3074,8 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         expected = f"expected a list of {len(completions)}, one per completion{one}"
         raise RewardError(f"reward {name}: got {problem}; {expected}")
     for i, value in bad.items():
-        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        got = f"{sample_place(name, rows, completions, i)}: got {value!r:.200}"
+        raise RewardError(f"{got}; expected a finite number or None")
     return scores
 
 
@@ -3100,7 +3114,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
     """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
     that raises when scored alone.
 
@@ -3116,18 +3130,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
             scored_batch(function, alone(row), limits)
         except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+            return RewardError(f"{sample_place(name, rows, completions, row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
@@ -3148,7 +3159,7 @@ def raw_results(
         returned = iter(answers([call for name in calls for call in calls[name]], limits))
     except CallFailed as failed:
         (name, i), cause = owners[failed.number], failed.__cause__
-        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+        raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
     return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -3185,7 +3196,7 @@ class Reward:
             return [], {}
         missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
         results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
-        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
+        parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -3246,6 +3257,7 @@ class Environments:
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
+    @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
         """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
@@ -3300,6 +3312,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
             raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
+@prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
@@ -4051,7 +4064,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """Its row and prompt, for messages."""
-        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
@@ -4297,6 +4310,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
+@prints_aside()
 def play(
     rows: list[dict],
     environments: Environments,
@@ -4346,6 +4360,7 @@ class PlaySetup:
     limits: PlayLimits
 
 
+@prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
@@ -7712,11 +7727,6 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
     "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }
-SCORES = "evaluation.py --task reward:FUNCTION --data FILE --completion_column NAME"
-REMOVED = {
-    **{"samples": "--model M", "score": SCORES, "completion_column": SCORES},
-    "policy": "--gold_column NAME, with the answers of each turn",
-}
 
 
 def share_of(text: str) -> tuple[str, float]:
@@ -7787,7 +7797,7 @@ def preflight(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(make_parser(), argv, removed=REMOVED)
+    args = parse_flags(make_parser(), argv)
     if args.serve is not None:
         serve(args.serve)
         return 0

@@ -39,22 +39,22 @@ because namespaces do the same in a sixth of the time.
 #       117-127  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       130-136  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
 #       139-141  extracts         Extract from a Python file what some of its names need
-#       144-178  limits           Exceptions and limits of the sandbox
-#       181-219  messages         Messages between the processes: JSON with its length in front, and open files with …
-#       222-332  values           Values on their way between the processes: plain data as JSON with tags
-#       335-418  comparison       Whether a result is the expected one, and what a verdict shows of both
-#       421-560  shared objects   Objects that tests and program share: what one side changes, the other sees
-#       563-748  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      751-1111  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1114-1280  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1283-1633  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1636-1871  child            Inside a forked process
-#     1874-2242  server           The fork server
-#     2245-2416  process          The sandbox and its processes
-#     2419-2575  forms of tests   Tests, read and sorted
-#     2578-2851  answers          The program in a model's answer
-#     2854-3204  run code         The caller's side: programs, their tests, and the verdicts
-#     3207-3260  command          The command line
+#       144-185  limits           Exceptions and limits of the sandbox
+#       188-226  messages         Messages between the processes: JSON with its length in front, and open files with …
+#       229-339  values           Values on their way between the processes: plain data as JSON with tags
+#       342-425  comparison       Whether a result is the expected one, and what a verdict shows of both
+#       428-567  shared objects   Objects that tests and program share: what one side changes, the other sees
+#       570-755  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      758-1118  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1121-1287  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1290-1640  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1643-1878  child            Inside a forked process
+#     1881-2249  server           The fork server
+#     2252-2423  process          The sandbox and its processes
+#     2426-2582  forms of tests   Tests, read and sorted
+#     2585-2858  answers          The program in a model's answer
+#     2861-3214  run code         The caller's side: programs, their tests, and the verdicts
+#     3217-3270  command          The command line
 
 import argparse
 import array
@@ -168,6 +168,13 @@ class SandboxError(RuntimeError):
 
 class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+def check_limits(**limits: float | None) -> None:
+    """Raise ValueError for a limit that is given and not a finite number above 0."""
+    for name, value in limits.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
 
 
 class ServerGone(SandboxError):
@@ -2939,12 +2946,14 @@ def run_code(
 
     Raises:
         BadTests: the tests cannot be used.
+        ValueError: a limit is not a finite number above 0.
         SandboxError: no sandbox here, or not as strict as asked.
 
     >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
     True
     """
     started = time.monotonic()
+    check_limits(timeout_s=timeout_s, total_timeout_s=total_timeout_s, memory_mb=memory_mb, output_mb=output_mb)
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
     plan = read_tests(tests, entry_point, setup)
@@ -2983,6 +2992,7 @@ def program_output(
     >>> program_output("print(6 * 7)")
     ('42\\n', '')
     """
+    check_limits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox = sandbox or DEFAULT
     limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
 

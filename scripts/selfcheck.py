@@ -48,24 +48,24 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 # Contents
 #       107-147  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       150-185  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       188-326  dialect              Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       329-373  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       376-394  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       397-548  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       551-627  reward forms         The forms that a reward function may have, and loading rewards from files
-#       630-662  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       665-724  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       727-797  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      800-1029  trainer              The interface between trainers and checks, and comparing figures
-#     1032-1148  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1151-1301  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1304-1498  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1501-1532  loading              Loading a trainer by its path
-#     1535-1636  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1639-1742  input checks         Checks of inputs: tokens, template, reward
-#     1745-2100  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2103-2265  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2268-2408  run                  Prepare the trainer, run the checks, the command line
+#       188-346  dialect              Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
+#       349-393  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       396-414  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       417-580  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       583-659  reward forms         The forms that a reward function may have, and loading rewards from files
+#       662-694  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       697-756  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       759-829  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      832-1061  trainer              The interface between trainers and checks, and comparing figures
+#     1064-1180  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1183-1333  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1336-1530  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1533-1564  loading              Loading a trainer by its path
+#     1567-1668  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1671-1774  input checks         Checks of inputs: tokens, template, reward
+#     1777-2132  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2135-2297  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2300-2440  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -191,22 +191,25 @@ def specs_for(data: str, specs: list[str]) -> list[str]:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -220,34 +223,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -284,7 +304,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -395,6 +415,14 @@ def quiet_environment(vllm: bool = False) -> None:
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+
+
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -534,6 +562,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -542,6 +572,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -603,7 +635,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:

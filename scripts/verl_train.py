@@ -37,68 +37,68 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       161-166  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       169-180  python source     Parses Python source in a process with threads
-#       183-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       332-493  dialect           Synonyms of settings: ours, the one-page trainers' and TRL's. A program accepts …
-#       496-738  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       741-785  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      788-1164  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1167-1217  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1220-1437  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1440-1553  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1556-1801  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1804-1901  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1904-2039  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2042-2323  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2326-2436  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2439-2480  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2483-2514  prompts           Load training and held-out prompts as token ids
-#     2517-2534  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2537-2641  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2644-2682  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2685-2919  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2922-2996  extracts          Extract from a Python file what some of its names need
-#     2999-3211  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3214-3480  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3483-3792  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3795-3948  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3951-4183  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4186-4327  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4330-4392  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4395-4650  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4653-4811  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4814-4955  play              Play a policy's conversations with environments; each turn samples all open …
-#     4958-5131  play setup        Set up and score conversations, for all programs that take --environment
-#     5134-5243  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5246-5252  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5255-5336  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5339-5384  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5387-5494  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5497-5791  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5794-5878  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5881-5906  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5909-6098  memory            The memory that a run will need, from the shape of its networks
-#     6101-6108  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6111-6215  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6218-6324  settings          Settings, and hardware by name
-#     6327-6763  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6766-6834  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6837-6915  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6918-7015  data              Rows as verl reads them
-#     7018-7106  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7109-7356  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7359-7610  overrides         Our settings as verl's overrides
-#     7613-7761  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7764-7859  memory            Memory of one GPU, and sizes that do not divide
-#     7862-8082  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8085-8225  job folder        The folder of a job: data, rewards, an environment, settings
-#     8228-8337  checks            --check: everything that can be verified before a run
-#     8340-8614  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8617-8838  export            --export: a job as four files that need neither this script nor its bundle
-#     8841-8933  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8936-8984  command           The command line
+#       160-165  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       168-179  python source     Parses Python source in a process with threads
+#       182-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       331-512  dialect           Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       515-745  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       748-792  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      795-1171  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1174-1224  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1227-1444  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1447-1560  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1563-1805  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1808-1905  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1908-2043  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2046-2327  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2330-2440  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2443-2484  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2487-2518  prompts           Load training and held-out prompts as token ids
+#     2521-2538  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2541-2645  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2648-2686  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2689-2923  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2926-3000  extracts          Extract from a Python file what some of its names need
+#     3003-3226  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3229-3487  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3490-3802  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3805-3960  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3963-4195  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4198-4339  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4342-4404  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4407-4662  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4665-4823  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4826-4967  play              Play a policy's conversations with environments; each turn samples all open …
+#     4970-5144  play setup        Set up and score conversations, for all programs that take --environment
+#     5147-5256  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5259-5265  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5268-5349  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5352-5397  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5400-5507  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5510-5804  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5807-5891  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5894-5919  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5922-6111  memory            The memory that a run will need, from the shape of its networks
+#     6114-6121  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6124-6228  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6231-6329  settings          Settings, and hardware by name
+#     6332-6768  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6771-6839  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6842-6920  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6923-7020  data              Rows as verl reads them
+#     7023-7111  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7114-7361  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7364-7615  overrides         Our settings as verl's overrides
+#     7618-7766  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7769-7864  memory            Memory of one GPU, and sizes that do not divide
+#     7867-8087  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8090-8230  job folder        The folder of a job: data, rewards, an environment, settings
+#     8233-8342  checks            --check: everything that can be verified before a run
+#     8345-8619  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8622-8843  export            --export: a job as four files that need neither this script nor its bundle
+#     8846-8938  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8941-8989  command           The command line
 
 import argparse
 import ast
@@ -155,7 +155,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 from uuid import uuid4
 
 # ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
@@ -335,22 +334,25 @@ def specs_for(data: str, specs: list[str]) -> list[str]:
 SYNONYMS = [
     line.split()
     for line in """
-model model_name_or_path model_name
-data dataset dataset_name train_data train_dataset
+model model_name_or_path model_name pretrain
+data dataset dataset_name train_data train_dataset prompt_data
 eval_data eval_dataset
 reward reward_funcs
-output_dir out output
-lr learning_rate
+output_dir out output save_path
+prompt_column input_key
+lr learning_rate actor_learning_rate
+critic_lr critic_learning_rate
 lr_schedule lr_scheduler_type
 steps max_steps total_training_steps
-group_size num_generations n
-max_prompt_tokens max_prompt_length
-max_new_tokens max_completion_length max_response_length
-kl_coef beta
+group_size num_generations n n_samples_per_prompt
+max_prompt_tokens max_prompt_length prompt_max_len
+max_new_tokens max_completion_length max_response_length response_length generate_max_len
+kl_coef beta init_kl_coef
+gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs
+ppo_epochs num_iterations epochs num_ppo_epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -364,34 +366,51 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
+SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
-# (name that a program does not have, settings that it must have, how these follow from the name)
+# (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
     ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+    (
+        "remote_rm_url reward_pretrain reward_model_path reward_model",
+        "reward",
+        "rewards are functions, which may call a model; try --reward FILE.py:function",
+    ),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
     ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
-    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
-    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
-    (
-        "columns",
-        "gold_column signature",
-        "try --gold_column NAME, or for several --signature 'NAME(completions, A, B)'",
-    ),
+    ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
+    ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
+    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("megatron flash_attn", "style", "try --style verl, whose image has it"),
+    ("parameters", "hardware", "try --lr"),
+    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
+    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
+    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
+    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16", "precision", "try --precision bf16"),
-    ("fp16", "precision", "try --precision fp16"),
+    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -429,7 +448,7 @@ def relation(name: str, names, values: dict[str, str]) -> str:
         return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
     if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
         return "batch_size = prompts x group_size; try --prompts and --group_size"
-    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    fits = (text for others, needed, text in RELATIONS if name in others.split() and {*needed.split()} <= {*names})
     return next(fits, "")
 
 
@@ -500,7 +519,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -600,7 +618,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
+def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
     Keys keep their names, also synonyms.
@@ -619,8 +637,6 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     flags = []
     texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        replacement = (removed or {}).get(str(key))
-        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
         try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
@@ -636,26 +652,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -669,13 +676,13 @@ def parse_settings(argv: list[str], config_class, description: str):
     names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
     if path:
-        words = yaml_flags(path, names, config_class.removed)
+        words = yaml_flags(path, names)
         lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
         keys = [word.removeprefix("--").split("=")[0] for word in words]
         several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
         need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
-    flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
+    flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
     config = config_class(**given)
@@ -1563,15 +1570,6 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
-    """The rows of records; a flaw raises UserError with its line."""
-    rows = []
-    for line, row in records:
-        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
 def unique(pairs: list[tuple]) -> dict:
     """Build a JSON object; RowFlaw for a duplicate key, of which Python would keep the last."""
     row = dict(pairs)
@@ -1747,19 +1745,25 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    return [row for _, row in placed_rows(source)]
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
-    for row in rows:
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
-            chats.append(with_chats(row))
+            placed.append((place, with_chats(row)))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
-    return chats
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -3059,6 +3063,13 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
     }
 
 
+@contextlib.contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
 
@@ -3197,6 +3208,8 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
+                if sys.stdout is self.ours["stdout"][0]:
+                    sys.stdout = sys.stderr  # as in `prints_aside`
             mine = self.enter(states_of_thread())
         try:
             yield
@@ -3205,6 +3218,8 @@ class OwnState:
                 self.leave(states_of_thread(), mine)
                 self.inside -= 1
                 if not self.inside:
+                    if sys.stdout is sys.stderr:
+                        sys.stdout = self.ours["stdout"][0]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -3324,7 +3339,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3396,8 +3411,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -3409,15 +3423,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -3435,7 +3442,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 
@@ -3648,7 +3655,13 @@ def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
     return scores, bad, "" if len(values) == count else f"{len(values)} values"
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
+def sample_place(name: str, rows: list[dict], completions: list, index: int) -> str:
+    """A reward and one of the samples that it scored, for messages."""
+    where = rows[index].get("place") or f"row {index + 1} of the batch"
+    return f"reward {name}, {where}, completion {text_of_turns(completions[index])[:200]!r}"
+
+
+def checked_scores(name: str, result, rows: list[dict], completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
     scores, bad, problem = read_scores(result, len(completions))
     if problem:
@@ -3656,8 +3669,8 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         expected = f"expected a list of {len(completions)}, one per completion{one}"
         raise RewardError(f"reward {name}: got {problem}; {expected}")
     for i, value in bad.items():
-        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        got = f"{sample_place(name, rows, completions, i)}: got {value!r:.200}"
+        raise RewardError(f"{got}; expected a finite number or None")
     return scores
 
 
@@ -3696,7 +3709,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
     """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
     that raises when scored alone.
 
@@ -3712,18 +3725,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
             scored_batch(function, alone(row), limits)
         except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+            return RewardError(f"{sample_place(name, rows, completions, row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
@@ -3744,7 +3754,7 @@ def raw_results(
         returned = iter(answers([call for name in calls for call in calls[name]], limits))
     except CallFailed as failed:
         (name, i), cause = owners[failed.number], failed.__cause__
-        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+        raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
     return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -3781,7 +3791,7 @@ class Reward:
             return [], {}
         missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
         results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
-        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
+        parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -3842,6 +3852,7 @@ class Environments:
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
+    @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
         """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
@@ -3896,6 +3907,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
             raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
+@prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
@@ -4697,7 +4709,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """Its row and prompt, for messages."""
-        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
@@ -5003,6 +5015,7 @@ class PlaySetup:
     limits: PlayLimits
 
 
+@prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")
@@ -6226,14 +6239,6 @@ INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r re
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    removed = dict.fromkeys(
-        ("backend", "tensor_parallel", "pipeline_parallel"),
-        "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
-    ) | {
-        "run_script": "a copy of the script with literals, and in it `DATASET.to_json('rows.jsonl')` for --data",
-        "parameters": "--lr: the size is that of the model's files, or of its name",
-    }
-
     # algorithm: choices
     advantage: str = setting(
         None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
@@ -6306,7 +6311,7 @@ HARDWARE = {
 
 def given_flags(words: list[str]) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, __doc__), words, removed=Config.removed)
+    flags = parse_flags(build_parser(Config, __doc__), words)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
@@ -6314,7 +6319,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [*vars(given)], Config.removed))
+        flags = flag_values(yaml_flags(given.config, [*vars(given)]))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 

@@ -239,7 +239,8 @@ def rollout(config, models, reward, rows, greedy=False):
         scores = reward(rows, texts)
         samples = [sample | {"score": score} for sample, score in zip(samples, scores, strict=True)]
         known = torch.tensor([score for score in scores if score is not None])
-        metrics |= {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
+        if len(known):
+            metrics |= {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 

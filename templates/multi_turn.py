@@ -278,6 +278,8 @@ def rollout(config, models, make, rows, greedy=False):
 @torch.no_grad()
 def make_experience(config, models, batch):
     """Add old log-probs and advantages, [B, T]; stops where sampler and trainer differ."""
+    if batch["scores"].isnan().all():
+        sys.exit("error: the reward gave None for all completions of a step; expected numbers for some")
     parts = torch.arange(len(mask := batch["response_mask"])).split(min(config.micro_batch, 1024 // mask.shape[1] or 1))
     old = [token_logprobs(config, models.policy, {k: x[rows] for k, x in batch.items()})[0] for rows in parts]
     gap = (torch.cat(old) - batch["rollout_logprobs"]).abs()

@@ -1513,6 +1513,27 @@ def fake_rollout(config, prompt_ids, step=0, start=0, **state):
     return engine, (*sampler.rollout(step, {}), sampler.position), sampler
 
 
+class FewScores(FakeReward):
+    """Applies to all completions of some calls, to none of the others."""
+
+    def __init__(self, applies):
+        self.applies = iter(applies)
+
+    def __call__(self, rows, completions, completion_ids):
+        applies = next(self.applies)
+        return [float(applies)] * len(rows), {"a": [1.0 if applies else None] * len(rows)}
+
+
+def test_three_rollouts_in_a_row_without_a_score_end_the_run():
+    config = Config(batch_size=4, group_size=2, max_new_tokens=4, steps=9)
+    _, _, sampler = fake_rollout(config, [*range(10, 30)])
+    sampler.reward = FewScores([False, False, True, False, False, False])
+    for step in range(5):
+        sampler.rollout(step, {})
+    with pytest.raises(RewardError, match="reward a: got None for every completion of several rollouts"):
+        sampler.rollout(5, {})
+
+
 def dynamic_config(**settings):
     defaults = {"batch_size": 16, "group_size": 4, "dynamic_sampling": True, "max_refills": 3, "max_new_tokens": 4}
     return Config(**{"algorithm": "dapo", "overlong_share": 0.0, **defaults, **settings})

@@ -257,7 +257,7 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
     (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": going_on("<think>\nEasy\n</think>\n\nSo")}))
     grpo = load_script("grpo_train")
     config = grpo.Config(data=str(tmp_path / "d.jsonl"))
-    with pytest.raises(grpo.UserError, match=r"d.jsonl, row 1: got .*does not keep the assistant's turn.*So"):
+    with pytest.raises(grpo.UserError, match=r"d.jsonl:1: got .*does not keep the assistant's turn.*So"):
         grpo.load_prompts(config, tokenizer, config.data)
 
 

@@ -30,6 +30,7 @@ def parse(program, words):
         ("ppo_train", "--output_dir a --beta 0.5 --reward_funcs r.py:f", {"kl_coef": 0.5, "reward": ["r.py:f"]}),
         ("ppo_train", "--out a --algorithm grpo --max_steps 7 --save_steps 3", {"steps": 7, "save_every": 3}),
         ("ppo_train", "--max_completion_length 9 --dataset d", {"max_new_tokens": 9, "data": "d"}),
+        ("ppo_train", "--pretrain m --lambd 1", {"model": "m", "gae_lambda": 1.0}),
         ("ppo_train", "--epsilon 0.3", {"clip_eps_low": 0.3, "clip_eps_high": 0.3}),  # TRL's bounds both sides
         ("ppo_train", "--epsilon 0.3 --epsilon_high 0.4", {"clip_eps_low": 0.3, "clip_eps_high": 0.4}),
         ("grpo_train", "--lr 3e-4 --group_size 4 --kl_coef 0.5", {"learning_rate": 3e-4, "beta": 0.5}),
@@ -74,6 +75,14 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
         ("grpo_train", "--rollout_engine vllm", "try --use_vllm colocate"),
         ("ppo_train", "--warmup_ratio 0.1", "warmup_steps = warmup_ratio x steps"),
+        ("ppo_train", "--top_p 0.9", "there is none, as tokens are sampled from the distribution of which"),
+        ("on_policy_distillation", "--top-k=50", "the loss takes log-probs; try --temperature"),
+        ("ppo_train", "--cliprange 0.2", "try --clip_eps_low and --clip_eps_high, one for each side"),
+        ("ppo_train", "--adv_estimator gae", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
+        ("grpo_train", "--reward_model_path m", "try --reward FILE.py:function"),
+        ("verl_train", "--backend megatron", "try --override model_engine=megatron, or nothing for FSDP 2"),
+        ("warm_start", "--fp16", "try --precision bf16, fp16 or fp32"),
+        ("ppo_train", "--micro_batch_size 4", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ],
 )  # fmt: skip
 def test_another_unit_or_two_values_are_told(program, words, told, capsys):

@@ -172,7 +172,7 @@ def test_faults_name_the_row_that_they_named(talk, wrong):
         except RewardError as error:
             said[how] = str(error)
     assert said["never"] == said["samples"]
-    assert (None in said["never"]) if wrong is None else "reward f, row " in said["never"]
+    assert (None in said["never"]) if wrong is None else f"reward f, {EVAL_DATA}:" in said["never"]
 
 
 def test_what_ends_the_run_ends_sampling_too(talk):

@@ -460,7 +460,7 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
     (talk,) = playing([row()], [[call("note", text="a"), call("huge"), "x"]])
     assert talk.ended_by == "tokens" and len(talk.ids) <= 600 and talk.response_mask[-1] == 1
     assert talk.messages[-1]["role"] == "assistant"  # the result is in neither
-    with pytest.raises(UserError, match=r"row 0 of the batch, prompt 'x+'.*at most 600.*--max_conversation_tokens 8"):
+    with pytest.raises(UserError, match=r"row 1 of the batch, prompt 'x+'.*at most 600.*--max_conversation_tokens 8"):
         playing([row("x" * 700)], [["x"]])
 
 
@@ -550,7 +550,7 @@ def test_a_name_without_end_is_cut(file):
 def test_a_prompt_that_the_template_refuses_is_named(file):
     playing = Play(f"{file()}:Talk", template="gemma")
     turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    with pytest.raises(UserError, match=r"row 0 of the batch, .*got a prompt that the template refuses"):
+    with pytest.raises(UserError, match=r"row 1 of the batch, .*got a prompt that the template refuses"):
         playing([row(turns, answer="a")], [["b"]])
 
 
@@ -580,7 +580,33 @@ def test_a_fault_of_the_environment_stops_the_run_and_is_named(name, file):
     path = file(f"{text}\n    def get_reward(self):\n{reward or '        return 1'}\n")
     with pytest.raises(EnvironmentFault, match=message) as error:
         Play(f"{path}:E", seconds=0.3 if name == "slow reply" else 60)([row("Why?")] * 2, [["a"]] * 2)
-    assert error.value.code == 3 and "environment E, row 0 of the batch, prompt 'Why?': " in str(error.value)
+    assert error.value.code == 3 and "environment E, row 1 of the batch, prompt 'Why?': " in str(error.value)
+
+
+PRINTS = """
+print("import")
+class E:
+    def __init__(self):
+        print("made")
+    def reset(self, **row):
+        print("reset")
+    def look(self) -> str:
+        "Look."
+        print("tool")
+        return "3"
+    def get_reward(self):
+        print("reward")
+        return 1.0
+"""
+
+
+def test_prints_of_an_environment_are_no_results(file, capsys):
+    playing = Play(f"{file(PRINTS)}:E", turns=2)
+    playing.environments.check_row("a", {})
+    (talk,) = playing([row()], [[call("look"), "3"]])
+    said = capsys.readouterr()
+    assert talk.score == 1 and not said.out
+    assert said.err.split() == ["import", *["made"] * 4, "reset", "tool", "reward"]
 
 
 def test_a_reward_of_none_is_no_score(file):

@@ -1023,7 +1023,6 @@ BAD = {
     "nothing to compare": (["--compare", "x", "y"], "expected results.json"),
     "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected results.json"),
     "a training run's folder": (["--task", "generation", "--data", "{one}"], "where a training run has its samples"),
-    "removed flag": (["--task", "math", "--out_json", "x"], "comparison.json of --output_dir"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),

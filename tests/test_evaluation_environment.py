@@ -305,4 +305,4 @@ def test_an_environment_that_raises_is_named(tmp_path, capsys):
     flags = ["--environment", f"{file}:Bad", "--data", EVAL_DATA, "--limit", 3, "--max_new_tokens", 4]
     assert main([*map(str, flags), "--max_turns", "1", "--output_dir", str(tmp_path / "o")]) == 3
     message = capsys.readouterr().err
-    assert f"{file}:6" in message and "row 1 of the batch" in message and "ZeroDivisionError" in message
+    assert f"{file}:6" in message and ", row 2, prompt " in message and "ZeroDivisionError" in message

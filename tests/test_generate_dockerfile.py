@@ -133,8 +133,8 @@ def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
         ("--extra a==1 --extra A==2", "not pinned yet"),
         ("--style slime", "invalid choice"),
         ("--output - --compose", "and a second file"),
-        ("--vllm 0.30.0", "--vllm, which was removed; try editing"),
-        ("--flash-attn", "which was removed; try --style verl"),
+        ("--vllm 0.30.0", "got unknown argument '--vllm'; expected a flag of --help; try editing"),
+        ("--flash-attn", "; try --style verl, whose image has it"),
         ("--from_env", "`pip freeze`"),
     ],
 )

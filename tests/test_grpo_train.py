@@ -736,8 +736,10 @@ BAD = {
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
     "reward in no stage": (["--reward=format_reward", "--stages=correctness:2"], "which no stage of --stages names"),
     "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
-    "removed": (["--preset=QA_REWARDS"], "which was removed; try --reward MATH_REASONING_REWARDS"),
+    "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
+    "refused by TRL": (["--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
+    "refused by TRL in a dry run": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
@@ -765,7 +767,7 @@ def test_reward_that_raises_is_named_and_the_steps_before_are_kept(ours, small, 
     flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:fails", *SIZES, "--steps=4"]
     code, _, error = ours(*flags, f"--output_dir={out}")
     assert code == 3, error
-    assert re.search(r"reward fails, row 0, completion '.*': raised KeyError: 'no such thing'", error)
+    assert re.search(r"reward fails, \S+train\.jsonl:\d+, completion '.*': raised KeyError: 'no such thing'", error)
     assert "saved step 2" in error
     monkeypatch.setenv("MENDED", "1")
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")

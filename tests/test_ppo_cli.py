@@ -387,7 +387,7 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=2", f"--reward={tmp_path / 'fails.py'}:half"]
     result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={tmp_path / 'run'}")
     assert result.returncode != 0
-    assert "reward half, row 0" in result.stderr and "ZeroDivisionError" in result.stderr
+    assert re.search(r"reward half, \S+train\.jsonl:\d+, completion .*ZeroDivisionError", result.stderr)
 
 
 # ------------------------------------------------------------------------------------------------ vLLM
@@ -562,14 +562,14 @@ def late(prompts, completions, **kwargs):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
-        ("async raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
-        ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, row 3", "completion", "nan"]),
-        ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, row 2", "completion", "inf"]),
-        ("return [1.0] * 4 + [10**400] * 4", ["reward late, row 4", "completion", "100000"]),
+        ("raise ValueError('my fault')", ["reward late, ", "train.jsonl:", "completion", "ValueError: my fault"]),
+        ("async raise ValueError('my fault')", ["reward late, ", "train.jsonl:", "completion", "ValueError: my fault"]),
+        ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, ", "train.jsonl:", "completion", "nan"]),
+        ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, ", "train.jsonl:", "completion", "inf"]),
+        ("return [1.0] * 4 + [10**400] * 4", ["reward late, ", "train.jsonl:", "completion", "100000"]),
         ("return [1.0] * 7", ["reward late", "7 values", "8"]),
         ("return 1.0", ["reward late", "float", "8"]),
-        ("return [1.0] * 6 + ['good', 2.0]", ["reward late, row 6", "completion", "'good'"]),
+        ("return [1.0] * 6 + ['good', 2.0]", ["reward late, ", "train.jsonl:", "completion", "'good'"]),
     ],
 )
 def test_a_reward_that_fails_stops_the_run_with_a_checkpoint(rewarded, bad, said):
@@ -646,6 +646,33 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("train.jsonl", "warning: got --resume with a changed {}: prompts are taken from the new rows by number"),
+        ("test.jsonl", "warning: got --resume with a changed {}: held-out figures from now on are of other rows"),
+        ("own.py", "warning: got --resume with a changed {}: the steps before ran with another one"),
+        ("run/versions.json", "warning: got --resume with a changed torch: the steps before ran with another one"),
+        ("run/metrics.jsonl", ""),
+    ],
+)
+def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, monkeypatch, changed, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "checkpoints" / "step-000001").mkdir(parents=True)
+    for name in ("train.jsonl", "test.jsonl", "own.py", "run/metrics.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    ppo = load_script("ppo_train")
+    files = {"data": "train.jsonl", "eval_data": "test.jsonl", "metrics_file": "run/metrics.jsonl"}
+    config = ppo.Config(output_dir="run", reward=["own.py:f*0.5"], resume=True, **files)
+    ppo.write_settings(config)
+    assert ppo.check_folder(config) and not capsys.readouterr().err
+    path = tmp_path / changed
+    path.write_text(path.read_text().replace("{}", "{} ").replace(f'"torch": "{torch.__version__}"', '"torch": "0.9"'))
+    assert ppo.check_folder(config)
+    said = capsys.readouterr().err
+    assert said.startswith(told.format(changed)) and said.count("got --resume") == bool(told)
+
+
+@pytest.mark.parametrize(
     ("flags", "told"),
     [
         ({"steps": 100, "lr_schedule": "linear"}, "learning rate of step 26 is 0.75 of its peak, not 0.5"),
@@ -696,6 +723,8 @@ def test_columns_arrive_whole(ppo, tmp_path):
         rows = ppo.load_prompts(ppo.Config(), tokenizer, str(write_rows(tmp_path / f"rows.{suffix}")))
         assert [row["prompt"] for row in rows] == [row["prompt"] for row in ROWS]
         assert [row["columns"] for row in rows] == [{k: r[k] for k in ("answer", "note")} for r in ROWS]
+        places = {"jsonl": ":5", "csv": ":8", "json": ", row 4", "parquet": ", row 4"}  # the first two have more lines
+        assert rows[3]["place"] == f"{tmp_path / f'rows.{suffix}'}{places[suffix]}"
 
 
 def test_prompt_column_can_be_renamed(ours, small, tmp_path):
@@ -776,11 +805,11 @@ BAD_INPUT = {
         ["--data=", file_with("rows.jsonl", '{"question": "1+1=", "answer": "2"}\n')],
         ["question, answer", "'prompt'", "--prompt_column"],
     ),
-    "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["row 2", "non-empty"]),
-    "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["row 1", "messages"]),
-    "data prompt no messages": (["--data=", file_with("rows.jsonl", '{"prompt": [{"role": "user"}]}\n')], ["row 1"]),
+    "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["jsonl:2", "non-empty"]),
+    "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["jsonl:1", "messages"]),
+    "data prompt no messages": (["--data=", file_with("rows.jsonl", '{"prompt": [{"role": "user"}]}\n')], ["jsonl:1"]),
     "data too deep": (["--data=", file_with("rows.jsonl", "[" * 100_000)], ["rows.jsonl"]),
-    "data that the template refuses": (["--model=", strict_template], ["row 1", "No user role here"]),
+    "data that the template refuses": (["--model=", strict_template], ["jsonl:1", "No user role here"]),
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
     "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),

@@ -201,7 +201,7 @@ def test_the_row_that_raises_is_named(name, forms):
     script = load_script(name)
     with pytest.raises(script.UserError, match="ZeroDivisionError") as caught:
         call(name, f"{forms}:raises")
-    assert name == "reward_preflight" or "reward raises, row 2, completion 'no'" in str(caught.value)
+    assert name == "reward_preflight" or "reward raises, row 3 of the batch, completion 'no'" in str(caught.value)
 
 
 def test_one_score_for_a_batch_says_how_to_take_one_sample(forms):
@@ -291,7 +291,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
     source = "import asyncio\nended = []\nasync def never(completion):\n    try:\n        await asyncio.sleep(3600)\n"
     (tmp_path / "never.py").write_text(source + "    finally:\n        ended.append(1)\n")
     limits = ppo.CallLimits(timeout=0.05, retries=1)
-    with pytest.raises(ppo.RewardError, match=r"row 0.*TimeoutError: no answer in 0.05 s; try a higher"):
+    with pytest.raises(ppo.RewardError, match=r"row 1 of.*TimeoutError: no answer in 0.05 s; try a higher"):
         call("ppo_train", f"{tmp_path / 'never.py'}:never", ROWS[:1], TEXTS[:1], IDS[:1], limits)
     ((function, _),) = ppo.load_rewards(f"{tmp_path / 'never.py'}:never")
     assert function.__globals__["ended"] == [1, 1]
@@ -300,7 +300,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
 @pytest.mark.parametrize("kind", ["async def", "def"])
 def test_an_exit_in_a_reward_is_its_error_and_ends_no_loop(tmp_path, ppo, kind):
     (tmp_path / "leave.py").write_text(f"import sys\n{kind} leave(completion):\n    sys.exit(7)\n")
-    with pytest.raises(ppo.RewardError, match=r"reward leave, row 0.*raised SystemExit: 7"):
+    with pytest.raises(ppo.RewardError, match=r"reward leave, row 1 of.*raised SystemExit: 7"):
         call("ppo_train", f"{tmp_path / 'leave.py'}:leave")
     (tmp_path / "stay.py").write_text("async def stay(completion):\n    return 1.0\n")
     assert call("ppo_train", f"{tmp_path / 'stay.py'}:stay") == [1.0] * 4
@@ -543,9 +543,9 @@ def test_weights_that_do_not_fit_are_told(spec, told, lists):
 @pytest.mark.parametrize("value", [torch.ones(2), np.ones(2), {"score": 1.0}, "1.0" * 10**5, 10**4000], ids=type)
 def test_what_is_no_number_is_told_briefly(value):
     with pytest.raises(
-        RewardError, match=r"reward f, row 1, completion '2': got .*; expected a finite number"
+        RewardError, match=r"reward f, d.csv:7, completion '2': got .*; expected a finite number"
     ) as caught:
-        checked_scores("f", [torch.tensor([0.5]), value], ["1", "2"])
+        checked_scores("f", [torch.tensor([0.5]), value], [{}, {"place": "d.csv:7"}], ["1", "2"])
     assert len(str(caught.value)) < 400
 
 

@@ -1095,7 +1095,6 @@ BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
-    (["--task", "math", "--print"], "which was removed; try --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),

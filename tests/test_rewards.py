@@ -821,9 +821,6 @@ def test_the_names_that_older_code_knows():
             getattr(lib, name)
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
         load_rewards(f"{LIBRARY}:exactmatch")
-    for spec in ("math_problem", f"{LIBRARY}:math_problem_reward"):
-        with pytest.raises(UserError, match=r"; try combine\(\[math_equivalence, soft_xml_format\]"):
-            load_rewards(spec)
     spec = f"{LIBRARY}:exact_match_reward*0.5"
     assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
 

@@ -446,7 +446,7 @@ REWARDS = {
 @pytest.mark.parametrize(
     ("trainer", "form", "where"),
     [
-        pytest.param(PPO, "batch", "broken, row 0", marks=pytest.mark.long),
+        pytest.param(PPO, "batch", "jsonl:", marks=pytest.mark.long),
         (TEMPLATES / "grpo.py", "sample", "few.jsonl:"),
     ],
     ids=["script", "page"],

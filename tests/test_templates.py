@@ -215,6 +215,24 @@ def test_scores_that_do_not_apply_take_no_part_in_their_group():
     assert not advantages[[0, 3]].any() and not advantages[4:].any()
 
 
+@pytest.mark.parametrize("name", ["grpo", "multi_turn", "ppo"])
+def test_a_reward_that_never_applies_ends_the_run(name):
+    page = load_module(PATHS[name], f"never_{name}")
+    with pytest.raises(SystemExit, match="the reward gave None for all completions of a step; expected numbers"):
+        page.make_experience(None, None, {"scores": torch.full((4,), math.nan)})
+
+
+def test_a_reward_that_never_applies_leaves_distillation_without_a_mean(monkeypatch):
+    ids = torch.tensor([[5, 6, 2]])
+    batch = {"input_ids": ids, "response_mask": torch.tensor([[0, 1, 1]])}
+    monkeypatch.setattr(distillation, "generate", lambda *_: batch)
+    models = SimpleNamespace(eos_ids=[2], tokenizer=SimpleNamespace(decode=str))
+    row = {"prompt_ids": [5], "columns": {"prompt": "a"}}
+    _, samples, metrics = distillation.rollout(None, models, lambda rows, texts: [None], [row])
+    assert samples == [{"prompt": "a", "completion": "[6]", "score": None}]
+    assert metrics["rollout/length_mean"] == 2 and not any(name.startswith("reward/") for name in metrics)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_reward_that_sometimes_does_not_apply(name, folder):
     (folder / "some.py").write_text(

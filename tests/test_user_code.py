@@ -100,6 +100,14 @@ def test_a_reward_keeps_what_it_has_changed(tmp_path):
     assert reward(*GIVEN)[0] == [3.0, 3.0] == reward(*GIVEN)[0] and torch.is_grad_enabled()
 
 
+def test_prints_of_a_reward_are_no_results(tmp_path, capsys):
+    code = "print('import')\ndef f(completion):\n    print('call')\n    return 1.0\n"
+    assert loaded(tmp_path, code)(*GIVEN)[0] == [1.0, 1.0]
+    print("result")
+    said = capsys.readouterr()
+    assert said.out == "result\n" and said.err.split() == ["import", "call", "call"]
+
+
 def test_a_closed_stdout_is_opened_again(tmp_path):
     code = "import sys\nfrom parts.rewards.rewards import Reward\nreward = Reward([sys.argv[1]])\n"
     code += "print(reward([{'prompt': '', 'columns': {}}], ['x'], [[1]])[0])\n"

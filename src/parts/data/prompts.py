@@ -3,7 +3,7 @@
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.question_parts import warn_unread
-from parts.data.rows import prompt_of, read_rows
+from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import held_out_source
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import np
@@ -48,24 +48,23 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Rows {"prompt", "prompt_ids", "columns"} of a source, without too long prompts, whose number goes to stderr."""
-    rows = read_rows(source)
+    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source, without too long prompts, which are counted."""
+    rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        prompt = prompt_of(row, config.prompt_column, where)
-        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), where, **template)
+    for place, row in rows:
+        prompt = prompt_of(row, config.prompt_column, place)
+        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), place, **template)
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns, "place": place})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
+    warn_unread(source, [(row, row[config.prompt_column]) for _, row in rows])
     return kept
 
 

@@ -56,7 +56,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """Its row and prompt, for messages."""
-        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:

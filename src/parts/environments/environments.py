@@ -21,6 +21,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.reward_forms import import_file
+from parts.rewards.user_code import prints_aside
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
@@ -70,6 +71,7 @@ class Environments:
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
         return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
 
+    @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
         """Raise UserError unless `reset` accepts this row's columns."""
         kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
@@ -124,6 +126,7 @@ def check_hooks(environment, names: list[str], subject: str) -> None:
             raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
 
 
+@prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
     subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"

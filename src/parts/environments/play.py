@@ -26,7 +26,7 @@ from parts.environments.tool_calls import read_answer
 from parts.environments.tool_runs import run_jobs
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import UserError, need
-from parts.rewards.user_code import visible_text
+from parts.rewards.user_code import prints_aside, visible_text
 
 
 def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
@@ -158,6 +158,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
+@prints_aside()
 def play(
     rows: list[dict],
     environments: Environments,

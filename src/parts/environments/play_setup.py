@@ -13,6 +13,7 @@ from parts.environments.tool_calls import call_format
 from parts.environments.turn_bridge import TurnBridge, turn_bridge
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
+from parts.rewards.user_code import prints_aside
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
@@ -60,6 +61,7 @@ class PlaySetup:
     limits: PlayLimits
 
 
+@prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
     return kind.scores or hasattr(kind.make(), "turn_reward")

@@ -7,7 +7,6 @@ import math
 import sys
 from dataclasses import field
 from pathlib import Path
-from typing import ClassVar
 
 from parts.foundation.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
 from parts.foundation.messages import Help, UserError, need, say, suggest
@@ -17,7 +16,6 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    removed: ClassVar[dict[str, str]] = {}  # {setting of an earlier version: replacement}
     reuse_prefill = decode_graphs = True  # in programs that sample in every step
     attn_implementation = "auto"  # in programs that train or evaluate
     share_prompts = False  # in programs that train without a library's trainer
@@ -117,7 +115,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = None) -> list[str]:
+def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
     Keys keep their names, also synonyms.
@@ -136,8 +134,6 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     flags = []
     texts = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
-        replacement = (removed or {}).get(str(key))
-        need(not replacement, f"{path}: got {key!r}, which was removed; try {replacement}")
         try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
@@ -153,26 +149,17 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
-def parse_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
-) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; the error for an unknown flag suggests a similar one.
-
-    Args:
-        elsewhere: names that a settings file gives.
-        removed: {flag of an earlier version, with `_`: replacement}.
-    """
-    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
+    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
     except UserError as error:
         parser.error(str(error))
     if unknown:
-        name = unknown[0].split("=")[0]
-        if flag_name(name) in removed:
-            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
-        follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
+        name = flag_name(unknown[0])
+        follows = relation(name, names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -186,13 +173,13 @@ def parse_settings(argv: list[str], config_class, description: str):
     names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
     if path:
-        words = yaml_flags(path, names, config_class.removed)
+        words = yaml_flags(path, names)
         lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
         keys = [word.removeprefix("--").split("=")[0] for word in words]
         several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
         need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
-    flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
+    flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
     config = config_class(**given)

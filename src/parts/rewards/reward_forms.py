@@ -1,6 +1,5 @@
 """The forms that a reward function may have, and loading rewards from files."""
 
-import contextlib
 import functools
 import importlib
 import importlib.util
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, in_bundle
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.user_code import REWARD_STATE, text_of_answers
+from parts.rewards.user_code import REWARD_STATE, prints_aside, text_of_answers
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -125,7 +124,7 @@ def import_file(what: str, spec: str, file: str):
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -197,8 +196,7 @@ def is_preset(member) -> bool:
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
     need(Path(file).is_file(), f"got library {file!r}, not a file; expected a Python file; try FILE.py:function")
-    with contextlib.redirect_stdout(sys.stderr):
-        members = vars(import_file("library", file, file))
+    members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
@@ -210,15 +208,8 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(library)):
-        members = vars(import_file("library", library, library))
-        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
+        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{library}:{spec}"
-
-
-def suggest_reward(name: str, known: list[str], members: dict) -> str:
-    """`; try …` with the successor of a reward that a library removed, or with the most similar name."""
-    successor = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
-    return f"; try {successor}" if successor else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -236,7 +227,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
     return reward, members
 
 

@@ -180,7 +180,13 @@ def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
     return scores, bad, "" if len(values) == count else f"{len(values)} values"
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
+def sample_place(name: str, rows: list[dict], completions: list, index: int) -> str:
+    """A reward and one of the samples that it scored, for messages."""
+    where = rows[index].get("place") or f"row {index + 1} of the batch"
+    return f"reward {name}, {where}, completion {text_of_turns(completions[index])[:200]!r}"
+
+
+def checked_scores(name: str, result, rows: list[dict], completions: list) -> list[float | None]:
     """Turn a reward function's result into floats and None, or raise RewardError."""
     scores, bad, problem = read_scores(result, len(completions))
     if problem:
@@ -188,8 +194,8 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
         expected = f"expected a list of {len(completions)}, one per completion{one}"
         raise RewardError(f"reward {name}: got {problem}; {expected}")
     for i, value in bad.items():
-        where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-        raise RewardError(f"{where}: got {value!r:.200}; expected a finite number or None")
+        got = f"{sample_place(name, rows, completions, i)}: got {value!r:.200}"
+        raise RewardError(f"{got}; expected a finite number or None")
     return scores
 
 
@@ -209,6 +215,13 @@ def is_scored(sample: dict) -> bool:
 def known_scores(samples: list[dict]) -> list[float]:
     """The scores of the samples to which some reward applies."""
     return [s["score"] for s in samples if is_scored(s)]
+
+
+def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
+    """Raise RewardError if no reward applied to any completion of three rollouts in a row, or of all in a short run."""
+    if rollouts_in_a_row >= min(3, rollouts):
+        got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
+        raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
 # keys of other metrics under reward/ and eval/
@@ -238,7 +251,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
     """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
     that raises when scored alone.
 
@@ -254,18 +267,15 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
-    def where(row: int) -> str:
-        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
-
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
         try:
             scored_batch(function, alone(row), limits)
         except CallFailed as failed:
-            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+            return RewardError(f"{sample_place(name, rows, completions, row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
 
 
@@ -286,7 +296,7 @@ def raw_results(
         returned = iter(answers([call for name in calls for call in calls[name]], limits))
     except CallFailed as failed:
         (name, i), cause = owners[failed.number], failed.__cause__
-        raise blamed_row(name, functions[name], i, cause, completions, alone, limits) from cause
+        raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
     return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -323,7 +333,7 @@ class Reward:
             return [], {}
         missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
         results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
-        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
+        parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))

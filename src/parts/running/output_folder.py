@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, is_disk_full, need
+from parts.foundation.messages import UserError, is_disk_full, need, say
 from parts.foundation.processes import LOCKS, gather_rows, is_first, world
 from parts.foundation.settings import BaseConfig, free_on_resume
 
@@ -87,6 +88,34 @@ def finished_work(folder: Path) -> list[str]:
     return [name for name, there in left.items() if there]
 
 
+# what --resume says of a changed file, by the setting that names it
+CHANGED = {
+    "data": "prompts are taken from the new rows by number, so some may train twice or never",
+    "eval_data": "held-out figures from now on are of other rows",
+}
+
+
+def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
+    """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
+    found = {name: ("", number) for name, number in versions().items()}
+    for name, value in dataclasses.asdict(config).items():
+        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
+        for file in filter(os.path.isfile, texts + specs):
+            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    return found
+
+
+def warn_of_changes(config: BaseConfig) -> None:
+    """Say what has changed of a run's dependencies since it was last started."""
+    path = Path(config.output_dir) / "versions.json"
+    saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for what, (name, value) in dependencies(config).items():
+        if saved.get(what, value) != value:
+            effect = CHANGED.get(name, "the steps before ran with another one, so figures may not compare")
+            say(f"warning: got --resume with a changed {what}: {effect}")
+
+
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume continues the run in the output folder; a folder without a finished step is free.
 
@@ -104,6 +133,7 @@ def check_folder(config: BaseConfig) -> bool:
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    warn_of_changes(config)
     return True
 
 
@@ -124,7 +154,7 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of what a run's numbers depend on."""
+    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -135,7 +165,8 @@ def versions() -> dict:
 
 
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json and versions.json, once all else is known to be in order."""
+    """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        used = {what: value for what, (_, value) in dependencies(config).items()}
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))

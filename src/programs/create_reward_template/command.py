@@ -46,14 +46,6 @@ DEFAULTS = {
     "memory_mb": 512,
     "no_fence": "whole",
 }
-IN_FILE = "the constants at the top of the written file"
-REMOVED = {  # flags of earlier versions, and what takes their place
-    "print": "--output FILE.py",
-    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
-    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
-    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
-    "partial": "score of the written file, to change there",
-}
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -102,7 +94,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv, removed=REMOVED)
+    return parse_flags(parser, argv)
 
 
 def taken_names(args) -> set[str]:

@@ -49,11 +49,6 @@ FLAGS = {  # name: (help, what argparse gets)
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
-REMOVED = {
-    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
-    "delimiter": "a file with commas between its columns, if its separator cannot be detected",
-    "plot": "--inspect, which prints percentiles of the lengths",
-}
 
 
 def make_command() -> argparse.ArgumentParser:
@@ -257,7 +252,7 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(make_command(), argv, removed=REMOVED)
+    args = parse_flags(make_command(), argv)
     try:
         return run_command(args)
     except UserError as error:

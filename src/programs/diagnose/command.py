@@ -13,10 +13,6 @@ from parts.reading.run_folder import load_run
 from programs.diagnose.rescoring import rescore
 
 SHOWN_TEXT = 160  # last characters of a completion that are printed
-REMOVED = {
-    "plot": "scripts/report.py, which draws all curves with the evidence marked",
-    "overwrite": "scripts/report.py",
-}
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -84,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     reports, failed = [], []
     try:
-        args = parse_flags(command_line(), [word for word in words if word != "-"], removed=REMOVED)  # `--json -`
+        args = parse_flags(command_line(), [word for word in words if word != "-"])  # `--json -`
         columns = named_columns(args.columns)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

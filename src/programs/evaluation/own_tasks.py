@@ -97,7 +97,8 @@ class EnvironmentTask(Task):
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
-        examples = playable_rows(config, setup, list(map(self.example, rows)), self.source)
+        examples = [self.example(row) | {"place": f"{self.source}, row {i}"} for i, row in enumerate(rows, start=1)]
+        examples = playable_rows(config, setup, examples, self.source)
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:

@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
@@ -77,10 +76,6 @@ class Config(ConversationSettings):
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
-    removed: ClassVar = {
-        "fewshot_as_turns": "leaving it out: with a chat template, worked examples are turns",
-        **dict.fromkeys(("out_json", "fields", "metric"), "results.json or comparison.json of --output_dir, by task"),
-    }
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:

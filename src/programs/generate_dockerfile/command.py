@@ -24,14 +24,6 @@ NO_SECRETS = [
 ]
 COMPILED = ["**/__pycache__", "**/*.pyc"]
 
-REMOVED = {  # flags of earlier versions, and what takes their place
-    **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
-    **dict.fromkeys(("verl_base", "megatron", "flash_attn", "no_flash_attn"), "--style verl, whose image has them"),
-    "from_env": "editing the written Dockerfile with the versions of `pip freeze`",
-    "print_build": "leaving it out: the commands are always printed",
-    "json": "--list alone: the table is TOML",
-}
-
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
@@ -45,7 +37,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
     parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
-    return parse_flags(parser, argv, removed=REMOVED)
+    return parse_flags(parser, argv)
 
 
 def compose(plan: ImagePlan, output: Path) -> str:

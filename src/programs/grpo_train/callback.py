@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from parts.environments.play_setup import PlaySetup
-from parts.foundation.messages import DivergedError, RewardError, need, say
+from parts.foundation.messages import DivergedError, need, say
 from parts.foundation.processes import (
     THREADS,
     forget_peak,
@@ -21,6 +21,7 @@ from parts.foundation.processes import (
     world,
 )
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
+from parts.rewards.rewards import refuse_unscored
 from parts.running.checkpoints import trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
@@ -251,9 +252,7 @@ class GrpoRun:
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
-        if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
-            got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
-            raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
+        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, self.scorer.active)
 
 
 def make_callback(run: GrpoRun):

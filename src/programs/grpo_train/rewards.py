@@ -102,7 +102,7 @@ class Scorer:
         if function is environment_score:
             return environment_score(rows)
         results = raw_results({name: function}, rows, completions, completion_ids, self.limits, **extra)
-        return checked_scores(name, results[name], completions)
+        return checked_scores(name, results[name], rows, completions)
 
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict

@@ -124,6 +124,8 @@ def prepare_run(config: Config) -> Prepared:
         resolved.save_steps = whole
     check_machine(resolved)
     resolved.given = config.given
+    if processes == 1 or "RANK" in os.environ:
+        trl_config(resolved, plan.steps)  # its making joins the processes, who then choose as one
     say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 
@@ -228,7 +230,6 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
-    trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
     settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)

@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import json
 from dataclasses import dataclass
-from typing import ClassVar
 
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import UserError, need, suggest
@@ -103,15 +102,6 @@ class Config(TrainerSettings, ConversationSettings):
     save_steps: int = setting(50, "steps between checkpoints, raised to whole rollouts (0: only at a stop)", free=True)
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
-
-    removed: ClassVar[dict[str, str]] = {
-        "tools": "--environment FILE.py:Class, with the functions as its methods",
-        "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
-        "generation_batch_size": "--steps_per_generation, forward passes per rollout",
-        "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
-        "delta": "--trainer_args delta=VALUE",
-        "multi_objective_aggregation": "--trainer_args multi_objective_aggregation=normalize_then_sum",
-    }
 
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn

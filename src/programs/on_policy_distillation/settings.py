@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from parts.foundation.bundle import EMBEDDED_MODEL, in_bundle
 from parts.foundation.messages import need
@@ -58,14 +57,6 @@ class Config(RolloutSettings):
     )
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
-
-    removed: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(
-            ("offpolicy_frac", "offpolicy_loss", "completion_column"),
-            "scripts/warm_start.py on completions of the data first, and this from its final/",
-        ),
-        "teacher_column": "one run for each teacher on its own prompts, each from the final/ of the one before",
-    }
 
 
 def check_config(config: Config, world: int = 1) -> None:

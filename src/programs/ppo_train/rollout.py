@@ -14,7 +14,7 @@ from parts.foundation.processes import np
 from parts.learning.advantages import equal_groups, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
-from parts.rewards.rewards import Reward, is_scored
+from parts.rewards.rewards import Reward, is_scored, refuse_unscored
 from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
 from parts.running.progress import rollout_metrics
@@ -80,7 +80,7 @@ class Sampler:
     def __init__(self, config, models: Models, engine, reward: Reward, rows, state: TrainState, sample=collect):
         self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
         self.sample, self.position = sample, state.prompts
-        self.pass_rates, self.kept = state.pass_rates, state.kept
+        self.pass_rates, self.kept, self.none_in_a_row = state.pass_rates, state.kept, 0
 
     def state(self) -> dict:
         """The fields of TrainState that are the sampler's."""
@@ -111,6 +111,8 @@ class Sampler:
                 (spare if config.dynamic_sampling and equal else kept).append(group)
             if len(kept) >= prompts:
                 break
+        self.none_in_a_row = 0 if any(map(is_scored, drawn)) else self.none_in_a_row + 1
+        refuse_unscored(self.none_in_a_row, config.steps, drawn[0]["rewards"])
         differ = [not equal for equal in equal_groups(drawn, size, each)]
         self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
         if config.keep_between:

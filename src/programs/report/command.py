@@ -10,8 +10,6 @@ from parts.running.output_folder import write_text
 from programs.report.page import MARK, make_page
 from programs.report.sources import read_sources
 
-REMOVED = {"watch": "`watch -n 30 python scripts/report.py RUN`, and reload the page"}
-
 
 def command_line() -> argparse.ArgumentParser:
     """The command line."""
@@ -41,7 +39,7 @@ def output_of(args: argparse.Namespace) -> Path:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    args = parse_flags(command_line(), argv, removed=REMOVED)
+    args = parse_flags(command_line(), argv)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path = output_of(args)
     sources, failed = read_sources(args.runs)

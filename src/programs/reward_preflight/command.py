@@ -51,11 +51,6 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
     "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }
-SCORES = "evaluation.py --task reward:FUNCTION --data FILE --completion_column NAME"
-REMOVED = {
-    **{"samples": "--model M", "score": SCORES, "completion_column": SCORES},
-    "policy": "--gold_column NAME, with the answers of each turn",
-}
 
 
 def share_of(text: str) -> tuple[str, float]:
@@ -126,7 +121,7 @@ def preflight(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(make_parser(), argv, removed=REMOVED)
+    args = parse_flags(make_parser(), argv)
     if args.serve is not None:
         serve(args.serve)
         return 0

@@ -1,5 +1,6 @@
 """Exceptions and limits of the sandbox."""
 
+import math
 import sys
 
 LINUX = sys.platform == "linux"
@@ -27,6 +28,13 @@ class SandboxError(RuntimeError):
 
 class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+def check_limits(**limits: float | None) -> None:
+    """Raise ValueError for a limit that is given and not a finite number above 0."""
+    for name, value in limits.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
 
 
 class ServerGone(SandboxError):

@@ -23,6 +23,7 @@ from programs.sandbox.limits import (
     Died,
     SandboxError,
     ServerGone,
+    check_limits,
 )
 from programs.sandbox.messages import receive_frame, send_frame
 from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
@@ -113,12 +114,14 @@ def run_code(
 
     Raises:
         BadTests: the tests cannot be used.
+        ValueError: a limit is not a finite number above 0.
         SandboxError: no sandbox here, or not as strict as asked.
 
     >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
     True
     """
     started = time.monotonic()
+    check_limits(timeout_s=timeout_s, total_timeout_s=total_timeout_s, memory_mb=memory_mb, output_mb=output_mb)
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
     plan = read_tests(tests, entry_point, setup)
@@ -157,6 +160,7 @@ def program_output(
     >>> program_output("print(6 * 7)")
     ('42\\n', '')
     """
+    check_limits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox = sandbox or DEFAULT
     limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
 

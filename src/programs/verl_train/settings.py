@@ -20,14 +20,6 @@ INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r re
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    removed = dict.fromkeys(
-        ("backend", "tensor_parallel", "pipeline_parallel"),
-        "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
-    ) | {
-        "run_script": "a copy of the script with literals, and in it `DATASET.to_json('rows.jsonl')` for --data",
-        "parameters": "--lr: the size is that of the model's files, or of its name",
-    }
-
     # algorithm: choices
     advantage: str = setting(
         None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
@@ -100,7 +92,7 @@ HARDWARE = {
 
 def given_flags(words: list[str]) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, __doc__), words, removed=Config.removed)
+    flags = parse_flags(build_parser(Config, __doc__), words)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
@@ -108,7 +100,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [*vars(given)], Config.removed))
+        flags = flag_values(yaml_flags(given.config, [*vars(given)]))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 

@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
@@ -77,8 +76,6 @@ class Config(RunSettings):
         100, "optimizer steps between checkpoints within a round (0: none)", free=True, section="checkpoints"
     )
     resume: bool = setting(False, "continue from what was sampled and trained in output_dir", free=True)
-
-    removed: ClassVar[dict[str, str]] = {"packing": "leaving it out, and a higher --micro_batch_size"}
 
     # what the parts read and this program does not offer
     load_in_4bit = False
