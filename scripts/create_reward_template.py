@@ -54,24 +54,24 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       182-340  dialect          Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
-#       343-363  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       366-583  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       586-674  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       677-876  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      879-1161  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1164-1270  extracts         Extract from a Python file what some of its names need
-#     1273-1485  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1488-1599  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1602-1860  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1863-2013  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2016-2230  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2233-2303  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2306-2858  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2861-3165  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3168-3306  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3309-3442  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3445-3643  command          The command line
+#       182-341  dialect          Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       367-584  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       587-675  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       678-877  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      880-1162  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1165-1271  extracts         Extract from a Python file what some of its names need
+#     1274-1486  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1489-1600  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1603-1861  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1864-2014  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2017-2231  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2234-2304  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2307-2859  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2862-3166  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3169-3307  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3310-3443  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3446-3644  command          The command line
 
 import argparse
 import ast
@@ -152,10 +152,10 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def tell(*words: str, end: str = "\n") -> None:
+def tell(*words, end: str = "\n") -> None:
     """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -247,6 +247,7 @@ RELATIONS = (
     ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
+    ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
     ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
     ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
     ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
@@ -1692,12 +1693,12 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
 
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
-    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

@@ -30,10 +30,10 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         50-84  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        93-251  dialect   Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use for …
-#       254-274  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       277-693  plan      Plan an image: a row of the table of compatible versions, and further packages
-#       696-883  command   The files beside the Dockerfile, and the command line
+#        93-252  dialect   Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use for …
+#       255-275  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       278-694  plan      Plan an image: a row of the table of compatible versions, and further packages
+#       697-884  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -69,10 +69,10 @@ def need(condition, message: str) -> None:
         raise UserError(message)
 
 
-def tell(*words: str, end: str = "\n") -> None:
+def tell(*words, end: str = "\n") -> None:
     """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -158,6 +158,7 @@ RELATIONS = (
     ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
+    ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
     ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
     ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
     ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),

@@ -29,11 +29,11 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 # Contents
 #        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-274  dialect       Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use for …
-#       277-297  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       300-463  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       466-574  reward forms  The forms that a reward function may have, and loading rewards from files
-#       577-828  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       116-275  dialect       Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use for …
+#       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       301-464  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       467-575  reward forms  The forms that a reward function may have, and loading rewards from files
+#       578-829  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -91,10 +91,10 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def tell(*words: str, end: str = "\n") -> None:
+def tell(*words, end: str = "\n") -> None:
     """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -181,6 +181,7 @@ RELATIONS = (
     ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
+    ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
     ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
     ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
     ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
@@ -498,12 +499,12 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
 
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
-    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

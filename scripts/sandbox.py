@@ -117,10 +117,10 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
 
-def tell(*words: str, end: str = "\n") -> None:
+def tell(*words, end: str = "\n") -> None:
     """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:

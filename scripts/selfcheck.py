@@ -48,24 +48,24 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 # Contents
 #       107-147  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       150-185  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       188-346  dialect              Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
-#       349-393  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       396-414  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       417-580  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       583-659  reward forms         The forms that a reward function may have, and loading rewards from files
-#       662-694  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       697-756  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       759-829  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      832-1061  trainer              The interface between trainers and checks, and comparing figures
-#     1064-1180  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1183-1333  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1336-1530  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1533-1564  loading              Loading a trainer by its path
-#     1567-1668  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1671-1774  input checks         Checks of inputs: tokens, template, reward
-#     1777-2132  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2135-2297  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2300-2440  run                  Prepare the trainer, run the checks, the command line
+#       188-347  dialect              Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
+#       350-394  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       397-415  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       418-581  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       584-660  reward forms         The forms that a reward function may have, and loading rewards from files
+#       663-695  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       698-757  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       760-830  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      833-1062  trainer              The interface between trainers and checks, and comparing figures
+#     1065-1181  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1184-1334  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1337-1531  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1534-1565  loading              Loading a trainer by its path
+#     1568-1669  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1672-1775  input checks         Checks of inputs: tokens, template, reward
+#     1778-2133  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2136-2298  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2301-2441  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -132,10 +132,10 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def tell(*words: str, end: str = "\n") -> None:
+def tell(*words, end: str = "\n") -> None:
     """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    words = [word.encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
         print(*words, end=end, flush=True)
     except BrokenPipeError:
@@ -253,6 +253,7 @@ RELATIONS = (
     ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
+    ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
     ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
     ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
     ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
@@ -615,12 +616,12 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
 
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
-    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

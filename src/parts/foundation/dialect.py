@@ -70,6 +70,7 @@ RELATIONS = (
     ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
+    ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
     ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
     ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
     ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),

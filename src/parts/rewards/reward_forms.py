@@ -104,12 +104,12 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with time and size, when one of them was last imported}
+SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
 
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
-    files = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in folder.glob("*.py")}
+    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

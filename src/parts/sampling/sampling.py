@@ -85,7 +85,8 @@ class HFEngine:
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
-            changed.enter_context(replaced(self.forms))
+            if self.forms:
+                changed.enter_context(replaced(self.forms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
