@@ -251,7 +251,7 @@ def parameters_of(function) -> list[tuple]:
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 
 
-OPERATIONS = {  # what the judge asks for, besides the functions of `operator` and the built-in ones
+OPERATIONS = {  # of the judge, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
     "next": next_of,
@@ -264,5 +264,5 @@ OPERATIONS = {  # what the judge asks for, besides the functions of `operator` a
 
 
 def operation(name: str):
-    """The function that performs an operation."""
+    """The function that performs the operation of this name."""
     return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)

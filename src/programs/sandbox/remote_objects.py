@@ -3,8 +3,8 @@
 import inspect
 import operator
 
-DECIDES = "which could decide that by itself; try comparing plain data"
-# special attributes that the program tells; Python looks for many others by itself
+DECIDES = "which could forge the result; try comparing plain data"
+# special attributes that the program answers; Python itself looks up many others
 DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
 
 
@@ -13,12 +13,12 @@ class Unsafe(Exception):
 
 
 def asked(operation: str):
-    """A method that has the program perform an operation."""
+    """A method that asks the program to perform an operation."""
     return lambda self, *args: self._judge.ask(operation, self._target, args)
 
 
 def described(name: str) -> property:
-    """An attribute that Python would otherwise answer by itself."""
+    """A property that asks the program; Python would otherwise answer it itself."""
     return property(lambda self: self._judge.ask("getattr", self._target, (name,)))
 
 
@@ -42,7 +42,7 @@ def as_instance(value):
 
 
 def forwarded(name: str):
-    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+    """A method for an operator between instances only: plain data could tell the program what a test expects."""
 
     def operate(self, *others):
         if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
@@ -54,7 +54,7 @@ def forwarded(name: str):
 
 
 def ordered(name: str):
-    """A method for `<` and the like: the program answers for `sorted`, whose result the tests then look at."""
+    """A method for `<` and the like; the program answers only for `sorted`, whose result the tests then check."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):
@@ -71,8 +71,8 @@ def ordered(name: str):
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
-    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
-    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
+    `==` never asks the program. Method calls do, and `in`, `+` and the like: there the tests trust the program's answer.
+    Operators work only on instances, the objects that the tests make from a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -163,7 +163,7 @@ class RemoteCoroutine(RemoteObject):
         return self.send(None)
 
     def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
+        """Raise the error that cancels a coroutine before it began."""
         raise error[-1] if isinstance(error[-1], BaseException) else error[0]
 
     def close(self):
