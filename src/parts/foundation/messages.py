@@ -96,7 +96,7 @@ def say(text: str) -> None:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
+    """`say` a text, but only the first time."""
     say(text)
 
 

@@ -150,7 +150,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; `elsewhere` has the names that a settings file gives."""
+    """Parse a command line whose flags may be synonyms; `elsewhere` has the settings file's names."""
     argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))

@@ -43,7 +43,7 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+    """(module, its one-kernel form) for each RMS norm that has one; [] on a CPU, which has no such kernel.
 
     Transformers launches six or more kernels per norm and token.
     """
@@ -72,7 +72,7 @@ def onednn_linears(policy, device) -> list[tuple]:
 
 @contextlib.contextmanager
 def replaced(forms: list[tuple]) -> Iterator[None]:
-    """Context in which modules run their other forms."""
+    """Context in which modules run their faster forms."""
     try:
         for module, form in forms:
             module.forward = form

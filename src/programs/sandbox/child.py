@@ -227,7 +227,7 @@ def is_ambiguous(value) -> bool:
 
 
 def find(target, namespace: dict, objects: dict):
-    """The object a call is about: one with a number, a global name, or a method of the program's class Solution."""
+    """The object of a call: one with a number, a global name, or a method of the program's class Solution."""
     if isinstance(target, int):
         return objects[target]
     if target in namespace:
@@ -246,7 +246,7 @@ def next_of(iterator) -> list:
 
 
 def parameters_of(function) -> list[tuple]:
-    """(name, kind, {"default": its default} where it has one) of each parameter."""
+    """(name, kind, {"default": value} or {}) of each parameter of a function."""
     parameters = inspect.signature(function).parameters.values()
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 

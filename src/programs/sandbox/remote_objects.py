@@ -23,7 +23,7 @@ def described(name: str) -> property:
 
 
 def converted(kind: type):
-    """A method that asks for a plain version of a program's object and holds it to its type."""
+    """A method that asks for the plain version of a program's object and checks its type."""
 
     def convert(self):
         value = self._judge.ask(kind.__name__, self._target)
@@ -47,7 +47,7 @@ def forwarded(name: str):
     def operate(self, *others):
         if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
-            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+            raise TypeError(f"{name} of an object of the program works only with another one; try comparing plain data")
         return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
@@ -69,9 +69,9 @@ def ordered(name: str):
 
 
 class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+    """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
-    `==` never asks the program. Method calls do, and `in`, `+` and the like: there the tests trust the program's answer.
+    `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
     Operators work only on instances, the objects that the tests make from a class.
     """
 
@@ -146,7 +146,7 @@ class RemoteObject:
 
 
 class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+    """A coroutine of the program; awaiting it here runs it to its end there."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -156,7 +156,7 @@ class RemoteCoroutine(RemoteObject):
         yield  # which makes this a generator
 
     def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        """Return the result as a coroutine does, for `asyncio.run` and tasks."""
         raise StopIteration(self._judge.ask("await", self._target))
 
     def __next__(self):

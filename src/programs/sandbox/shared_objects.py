@@ -62,7 +62,7 @@ class SharedObjects:
         return {"t": "shared", "v": self.number(value)}
 
     def untagged(self, tag: str, content):
-        """The value of `tagged` JSON, or what stands for a reference."""
+        """The value of `tagged` JSON, or the stand-in for a reference."""
         if tag == "member":
             return self.classes[content[0]][content[1]]
         return self.objects[content] if tag == "shared" else self.resolve(tag, content)
@@ -121,7 +121,7 @@ class SharedObjects:
 
 
 def empty(content) -> list | dict | set:
-    """A container of the kind that a state describes."""
+    """An empty container of the kind that a state describes."""
     value = [] if isinstance(content, list) else MAKERS[content["t"]]([])
     if not isinstance(value, MUTABLE):
         raise Died(INVALID)
@@ -129,7 +129,7 @@ def empty(content) -> list | dict | set:
 
 
 def is_plain(kind: type, name: str) -> bool:
-    """Whether a class has no method or property of a name: an attribute with that name would take its place."""
+    """Whether an attribute of this name would replace no method or property of the class."""
     try:
         encode(inspect.getattr_static(kind, name, None))
         return True
@@ -138,7 +138,7 @@ def is_plain(kind: type, name: str) -> bool:
 
 
 def classes_in(namespace: dict, module: str) -> dict:
-    """The classes that a module defines and whose objects are made of their attributes alone, by name."""
+    """{name: class} of the module's own classes whose objects consist of their attributes alone."""
     kinds = {name: kind for name, kind in namespace.items() if isinstance(kind, type) and kind.__module__ == module}
     return {
         name: kind

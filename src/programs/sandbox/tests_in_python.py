@@ -139,7 +139,7 @@ class Reflection(ast.NodeTransformer):
 
     @staticmethod
     def call(node, name: str, *args, keywords=()) -> ast.Call:
-        """A call of one of the judge's functions in the place of a node."""
+        """A call of one of the judge's functions, to replace a node."""
         new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
         return ast.fix_missing_locations(ast.copy_location(new, node))
 
@@ -152,7 +152,7 @@ class Reflection(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """`type(a)`, and what sorts."""
+        """`type(a)`, and functions that sort."""
         self.generic_visit(node)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if ast.unparse(node.func) == "type" and len(node.args) == 1:
