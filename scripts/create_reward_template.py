@@ -54,7 +54,7 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       182-341  dialect          Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       182-341  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       367-584  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       587-675  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
@@ -153,7 +153,7 @@ def say(text: str) -> None:
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
@@ -217,7 +217,7 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
-SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
+SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 # (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
@@ -225,7 +225,7 @@ RELATIONS = (
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
-    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
@@ -233,8 +233,8 @@ RELATIONS = (
         "reward",
         "rewards are functions, which may call a model; try --reward FILE.py:function",
     ),
-    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
-    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is the initial --model; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent unchanged; try a system message in each prompt"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
@@ -244,17 +244,17 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
-    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
-    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
-    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
+    ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
+    ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -262,7 +262,7 @@ RELATIONS = (
     ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -350,7 +350,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    """Parse a command line whose flags may be synonyms; `elsewhere` has the settings file's names."""
     argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
@@ -860,7 +860,7 @@ def read_rows(source: str) -> list[dict]:
 
 
 def placed_rows(source: str) -> list[tuple[str, dict]]:
-    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    """(place, row) of each row that `read_rows` reads; a place is `FILE:LINE`, or `SOURCE, row N` without lines."""
     form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
@@ -1325,7 +1325,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
-    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    """Send what a user's code prints to stderr, as stdout is for results; works as a decorator too."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -1693,11 +1693,11 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
+SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder
 
 
 def forget_edited(folder: Path) -> None:
-    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
     files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
@@ -1707,7 +1707,7 @@ def forget_edited(folder: Path) -> None:
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
+    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
@@ -3405,7 +3405,7 @@ def limits_of(args) -> str:
 def sandbox_source() -> str:
     """The sandbox that --one_file includes."""
     path = SCRIPTS / "sandbox.py"
-    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
+    need(path.is_file(), f"got --one_file, but no {path}; expected it beside this script")
     return path.read_text(encoding="utf-8")
 
 

@@ -41,7 +41,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       152-163  python source       Parses Python source in a process with threads
 #       166-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       273-284  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       287-469  dialect             Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to …
+#       287-469  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       472-659  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       662-998  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1001-1069  exit codes          Program exit: errors that a user can fix become a message and an exit code
@@ -72,7 +72,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     4883-5170  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
 #     5173-5340  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
 #     5343-5391  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5394-5466  norms               Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear …
+#     5394-5466  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
 #     5469-5657  cache probe         Probe what a model's cache and attention can do, before sampling and training …
 #     5660-5742  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
 #     5745-5975  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
@@ -251,12 +251,12 @@ def say(text: str) -> None:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
+    """`say` a text, but only the first time."""
     say(text)
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
@@ -322,7 +322,7 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
-SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
+SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 # (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
@@ -330,7 +330,7 @@ RELATIONS = (
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
-    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
@@ -338,8 +338,8 @@ RELATIONS = (
         "reward",
         "rewards are functions, which may call a model; try --reward FILE.py:function",
     ),
-    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
-    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is the initial --model; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent unchanged; try a system message in each prompt"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
@@ -349,17 +349,17 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
-    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
-    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
-    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
+    ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
+    ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -367,7 +367,7 @@ RELATIONS = (
     ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -492,7 +492,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
+        auto: the number may be `auto`: what memory holds, up to the default (0: up to a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -610,7 +610,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    """Parse a command line whose flags may be synonyms; `elsewhere` has the settings file's names."""
     argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
@@ -666,7 +666,7 @@ WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the other
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
-LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
+LOCKS = []  # open files; the system holds their locks until the run or the process ends
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -753,7 +753,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 @contextlib.contextmanager
 def raised_in_all() -> Iterator[None]:
-    """Context whose error in one process is raised in all of them; every process must enter it."""
+    """Context that raises an error of one process in all processes; every process must enter it."""
     failure, (rank, size) = None, world()
     try:
         yield
@@ -1038,7 +1038,7 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process goes on
+        while LOCKS:  # a notebook's process outlives the run
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -1594,7 +1594,7 @@ def read_rows(source: str) -> list[dict]:
 
 
 def placed_rows(source: str) -> list[tuple[str, dict]]:
-    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    """(place, row) of each row that `read_rows` reads; a place is `FILE:LINE`, or `SOURCE, row N` without lines."""
     form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
@@ -2472,7 +2472,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
-    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    """Send what a user's code prints to stderr, as stdout is for results; works as a decorator too."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -2726,11 +2726,11 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
+SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder
 
 
 def forget_edited(folder: Path) -> None:
-    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
     files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
@@ -2740,7 +2740,7 @@ def forget_edited(folder: Path) -> None:
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
+    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
@@ -3147,7 +3147,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
 def raw_results(
     functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
 ) -> dict[str, list]:
-    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+    """{function: its raw result}; async functions run together. All functions also get the arguments `more`."""
 
     def arguments(chosen: slice) -> dict:
         return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
@@ -5393,7 +5393,7 @@ def folded(layers: list) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
 
-LARGE = 2**18  # weights; below it a call costs more than it saves
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -5427,9 +5427,9 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+    """(module, its one-kernel form) for each RMS norm that has one; [] on a CPU, which has no such kernel.
 
-    Transformers uses six or more kernels for each norm, at every token.
+    Transformers launches six or more kernels per norm and token.
     """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
@@ -5441,8 +5441,8 @@ def one_kernel_norms(policy, device) -> list[tuple]:
 def onednn_linears(policy, device) -> list[tuple]:
     """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
 
-    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
-    it took 1.4 to 9 times as long for 16 rows.
+    Torch multiplies float32 matrices with MKL, which is slow for few rows on some machines: on an AMD EPYC, 16 rows
+    took 1.4 to 9 times as long.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
@@ -5456,7 +5456,7 @@ def onednn_linears(policy, device) -> list[tuple]:
 
 @contextlib.contextmanager
 def replaced(forms: list[tuple]) -> Iterator[None]:
-    """Context in which modules run their other forms."""
+    """Context in which modules run their faster forms."""
     try:
         for module, form in forms:
             module.forward = form
@@ -5807,7 +5807,7 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
+        """Context in which layers run as for sampling: adapters folded, weights cast once, others in faster forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))
@@ -6053,14 +6053,14 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
 @dataclass
 class ConversationSettings(BaseConfig):
-    """What programs have that play conversations with an environment."""
+    """Settings of programs that hold conversations with an environment."""
 
     environment: str = setting(
         "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
@@ -6072,7 +6072,7 @@ class ConversationSettings(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
+        """Maximum number of tokens of a prompt and all that follows it."""
         turns = self.max_turns if self.environment else 1
         return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
 

@@ -39,7 +39,7 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       147-158  python source     Parses Python source in a process with threads
 #       161-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       316-498  dialect           Names of settings: ours, the one-page trainers', TRL's and OpenRLHF's; what to use …
+#       316-498  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       501-692  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       695-993  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #      996-1064  exit codes        Program exit: errors that a user can fix become a message and an exit code
@@ -246,12 +246,12 @@ def say(text: str) -> None:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
+    """`say` a text, but only the first time."""
     say(text)
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
@@ -351,7 +351,7 @@ rollout_engine engine
 base base_model
 """.strip().splitlines()
 ]
-SAMPLED_WHOLE = "as tokens are sampled from the distribution of which the loss takes log-probs; try --temperature"
+SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
 TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 # (names that a program does not have, settings that it must have, how these follow from the name or replace it)
 RELATIONS = (
@@ -359,7 +359,7 @@ RELATIONS = (
     ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
     ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
-    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"there is none, {SAMPLED_WHOLE}"),
+    ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
@@ -367,8 +367,8 @@ RELATIONS = (
         "reward",
         "rewards are functions, which may call a model; try --reward FILE.py:function",
     ),
-    ("ref_model ref_pretrain", "kl_coef", "the reference is --model as it starts; try --kl_coef above 0"),
-    ("system_prompt", "prompt_column steps", "prompts are sent as they are; try messages with the role system in them"),
+    ("ref_model ref_pretrain", "kl_coef", "the reference is the initial --model; try --kl_coef above 0"),
+    ("system_prompt", "prompt_column steps", "prompts are sent unchanged; try a system message in each prompt"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
     ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
@@ -378,17 +378,17 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the written Dockerfile by `pip freeze`"),
+    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
-    ("run_script", "hardware", "try --data with the script's rows, by `DATASET.to_json('rows.jsonl')` in it"),
-    ("teacher_column", "teacher steps", "try one run for each teacher, each from the final/ of the one before"),
-    ("input_format delimiter", "map drop", "try a file whose name ends in its format, and commas between columns"),
+    ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
+    ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
+    ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, for several --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -396,7 +396,7 @@ RELATIONS = (
     ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
-    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args delta=VALUE, by TRL's names"),
+    ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -521,7 +521,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
+        auto: the number may be `auto`: what memory holds, up to the default (0: up to a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -639,7 +639,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    """Parse a command line whose flags may be synonyms; `elsewhere` has the settings file's names."""
     argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
@@ -700,7 +700,7 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident s
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
-LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
+LOCKS = []  # open files; the system holds their locks until the run or the process ends
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -760,7 +760,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 @contextlib.contextmanager
 def raised_in_all() -> Iterator[None]:
-    """Context whose error in one process is raised in all of them; every process must enter it."""
+    """Context that raises an error of one process in all processes; every process must enter it."""
     failure, (rank, size) = None, world()
     try:
         yield
@@ -1033,7 +1033,7 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process goes on
+        while LOCKS:  # a notebook's process outlives the run
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -1584,7 +1584,7 @@ def hub_is_reached() -> bool:
 
 
 def placed_rows(source: str) -> list[tuple[str, dict]]:
-    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    """(place, row) of each row that `read_rows` reads; a place is `FILE:LINE`, or `SOURCE, row N` without lines."""
     form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
@@ -2311,7 +2311,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
-    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    """Yield system and user messages that the template leaves out; checks one prompt of each sequence of roles."""
     kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
@@ -2493,7 +2493,7 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source, without too long prompts, which are counted."""
+    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source; prompts that are too long are only counted."""
     rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)
@@ -2593,7 +2593,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
-    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    """Send what a user's code prints to stderr, as stdout is for results; works as a decorator too."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -2847,11 +2847,11 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
+SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder
 
 
 def forget_edited(folder: Path) -> None:
-    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
     files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
@@ -2861,7 +2861,7 @@ def forget_edited(folder: Path) -> None:
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
+    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
@@ -3221,7 +3221,7 @@ def known_scores(samples: list[dict]) -> list[float]:
 
 
 def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
-    """Raise RewardError if no reward applied to any completion of three rollouts in a row, or of all in a short run."""
+    """Raise RewardError if all rewards were None in three rollouts in a row, or in every rollout of a shorter run."""
     if rollouts_in_a_row >= min(3, rollouts):
         got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
         raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
@@ -3285,7 +3285,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
 def raw_results(
     functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
 ) -> dict[str, list]:
-    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+    """{function: its raw result}; async functions run together. All functions also get the arguments `more`."""
 
     def arguments(chosen: slice) -> dict:
         return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more
@@ -5340,14 +5340,14 @@ class RunSettings(BaseConfig):
 
 @dataclass
 class ConversationSettings(BaseConfig):
-    """What programs have that play conversations with an environment."""
+    """Settings of programs that hold conversations with an environment."""
 
     environment: str = setting(
         "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
@@ -5359,7 +5359,7 @@ class ConversationSettings(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
+        """Maximum number of tokens of a prompt and all that follows it."""
         turns = self.max_turns if self.environment else 1
         return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
 
@@ -5842,11 +5842,11 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
 
 
 def reuse_memory(keep: bool) -> None:
-    """Keep the memory of freed tensors for the next ones, or give that of 1 MiB and more back to the system at once.
+    """Keep the memory of freed tensors for later ones, or give blocks of 1 MiB and more back to the system at once.
 
-    To get fresh memory from the system took 0.4 of a PPO update with two networks of 0.3B parameters. But glibc's heap
-    gets holes, which small tensors leave: that run took 15.5 GiB in place of 12.4, and a LoRA update 3.8 in place of
-    2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
+    Getting fresh memory from the system took 40 % of a PPO update with two networks of 0.3B parameters. But small
+    tensors fragment the heap that glibc keeps: that run took 15.5 GiB instead of 12.4, and a LoRA update 3.8 GiB
+    instead of 2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
@@ -6017,7 +6017,7 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():  # removing it takes time, in which the process may be killed
+        if target.exists():  # removing it takes time; a kill would leave half of it
             shutil.rmtree(before, ignore_errors=True)
             os.replace(target, before)
         os.replace(temporary, target)
@@ -6057,10 +6057,10 @@ def finished_work(folder: Path) -> list[str]:
     return [name for name, there in left.items() if there]
 
 
-# what --resume says of a changed file, by the setting that names it
+# what a changed file means for --resume, by the setting that names it
 CHANGED = {
     "data": "prompts are taken from the new rows by number, so some may train twice or never",
-    "eval_data": "held-out figures from now on are of other rows",
+    "eval_data": "held-out figures from now on come from other rows",
 }
 
 
@@ -6076,12 +6076,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
 
 
 def warn_of_changes(config: BaseConfig) -> None:
-    """Say what has changed of a run's dependencies since it was last started."""
+    """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for what, (name, value) in dependencies(config).items():
         if saved.get(what, value) != value:
-            effect = CHANGED.get(name, "the steps before ran with another one, so figures may not compare")
+            effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
             say(f"warning: got --resume with a changed {what}: {effect}")
 
 
@@ -6145,7 +6145,7 @@ def write_settings(config: BaseConfig) -> None:
 
 
 def trainer_checkpoints(folder: Path) -> dict[int, Path]:
-    """Complete checkpoints of a trainer of transformers by step; it writes trainer_state.json last."""
+    """{step: folder} of a transformers trainer's complete checkpoints; it writes trainer_state.json last."""
     complete = {}
     for checkpoint in folder.glob("checkpoint-*"):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -7773,7 +7773,7 @@ def prepare_run(config: Config) -> Prepared:
     check_machine(resolved)
     resolved.given = config.given
     if processes == 1 or "RANK" in os.environ:
-        trl_config(resolved, plan.steps)  # its making joins the processes, who then choose as one
+        trl_config(resolved, plan.steps)  # making it joins the processes, which then choose as one
     say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 

@@ -36,15 +36,15 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1459-2370  tables            Changes between the versions of TRL and verl: tables read from their packages
 #     2373-2955  edits             Edits of a text by offset, and the table row that explains each
 #     2958-3047  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3050-3334  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3337-3451  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3454-3854  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3857-3934  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3937-4190  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4193-4236  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4239-4579  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4582-4732  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4735-4963  command           The command line: input, output, messages
+#     3050-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3340-3454  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3457-3857  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3860-3937  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3940-4193  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4196-4239  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4242-4582  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4585-4735  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4738-4966  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -126,7 +126,7 @@ def say(text: str) -> None:
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
@@ -1055,7 +1055,7 @@ def read_rows(source: str) -> list[dict]:
 
 
 def placed_rows(source: str) -> list[tuple[str, dict]]:
-    """As `read_rows`, each row with its place: `FILE:LINE`, or `SOURCE, row N` in formats without lines."""
+    """(place, row) of each row that `read_rows` reads; a place is `FILE:LINE`, or `SOURCE, row N` without lines."""
     form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
     got = f"got data {source!r}"
     known = is_file or (is_hub_id(source) and not form)
@@ -2531,18 +2531,18 @@ BY_HAND = r"""{
   "before": "0.28", "is": {"f_divergence_type": ["alpha_divergence"]},
   "set": {"f_alpha_divergence_coef": "1 - {f_alpha_divergence_coef}"}},
 "divergence_member": {
-  "since": "0.24", "why": "a member of FDivergenceType never equalled the text it was compared with: reverse KL",
+  "since": "0.24", "why": "a member of FDivergenceType never equalled the text it was compared with, so reverse KL ran",
   "otherwise": "ImportError", "source": "TRL 0.23.1 trl/trainer/dpo_trainer.py:1049; 0.24.0: line 1076",
   "configs": ["DPOConfig"], "before": "0.24", "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
   "member": true, "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_text": {
-  "since": "0.29", "why": "0.28 compared its text with a member of FDivergenceType, which never equals it: reverse KL",
+  "since": "0.29", "why": "0.28 compared it with a member of FDivergenceType, which never matched, so reverse KL ran",
   "otherwise": "that divergence", "source": "TRL 0.28.0 trl/trainer/dpo_config.py:748, dpo_trainer.py:1118",
   "configs": ["DPOConfig"], "first": "0.28", "before": "0.29",
   "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
   "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_losses": {
-  "since": "0.29", "why": "every loss took f_divergence_type; now bco_pair, nca_pair, sppo_hard, aot and apo do not",
+  "since": "0.29", "why": "every loss used f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now ignore it",
   "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810",
   "configs": ["DPOConfig"], "before": "0.28", "member": false,
   "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"],
@@ -3019,7 +3019,7 @@ class TrlRun:
             return UNKNOWN
 
     def member(self, name: str) -> tuple[str, str] | None:
-        """(Its class, its text) of a member of an enumeration of TRL or transformers: IntervalStrategy.STEPS."""
+        """(class, text) of a setting that is a member of an enumeration of TRL or transformers; else None."""
         node = self.source.resolved(self.nodes.get(name))
         owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
         is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
@@ -3076,9 +3076,12 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
 
 
 def applies(run: TrlRun, entry: dict) -> bool:
-    """Whether a rule may apply: a setting of `when` is on, `given` is given, `unless` is neither given nor imported,
-    settings of `is` have a listed value or an unknown one, one of them is or none is a `member` of an enumeration, and
-    some reward's source matches `text`.
+    """Whether a rule may apply. Each condition that the rule has must hold:
+
+    - `when`: one of these settings is on; `given`: it is given; `unless`: it is neither given nor imported.
+    - `is`: these settings have a listed value or an unknown one.
+    - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
+    - `text`: the source of some reward matches.
     """
     unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
@@ -3788,12 +3791,12 @@ class TrlMigration:
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
         kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
-        old = f"an environment with trl=={self.version}: no trainer of today does its run"
-        advice = {"": "its copy in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
+        old = f"an environment with trl=={self.version}: no current trainer gives the same run"
+        advice = {"": "a copy of it in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
         return NAMES["gone_names"].get(name, advice)
 
     def is_edited_away(self, name: str) -> bool:
-        """Whether edits replace all that the script does with a name."""
+        """Whether edits replace every use of a name in the script."""
         spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
         edits = [edit for edit in self.report.edits if edit.text]
         is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
@@ -3819,7 +3822,7 @@ class TrlMigration:
                     self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
             if (moved := lines[bool(homes[node.module]) :]) or unused:
-                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} now"
+                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
                 row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
                 self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
         modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
@@ -4164,7 +4167,7 @@ class YamlJob(JobFile):
                 section = self.sections.pop(name)
                 end = section.end_mark.index if section.flow_style else start
                 for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
-                    report.edit(start, start, "", edit.change)  # its row stays, as the cut takes the edit itself
+                    report.edit(start, start, "", edit.change)  # the cut drops the edit; its row stays
                 self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:

@@ -9,16 +9,16 @@
     caller ── requests ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └───── job ──────────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-| process | what it is | messages that it gets | what it answers |
+| process | role | receives | answers |
 |---|---|---|---|
 | caller | the trainer: `run_code`, `run_many` | | |
 | fork server | warm, clean, single-threaded | spawn, kill, exit | on a pipe, how each process ended |
-| program | model code under all layers | a module to load, then operations; or a script | values, or what was raised |
+| program | model code under all layers | a module to load, then operations; or a script | values or exceptions |
 | judge | the tests under the same layers | one job: program, tests, limits | the outcome of each test |
 
 A program costs a fork instead of an interpreter start. Its results are plain data: JSON with tags, no pickle. Its
-objects stay with it, and the tests hold what asks it about them. Lists and the like, and objects of classes that the
-tests define too, are shared: after a call, each side has what the other changed. Expected values are never in the
+objects stay in its process; the tests hold proxies that ask it about them. Containers, and objects of classes that the
+tests define too, are shared: after a call, each side has the other's changes. Expected values are never in the
 program's process. Calls whose results are below 64 KiB need no judge: the caller compares them with the same code.
 
 Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:
@@ -40,21 +40,21 @@ because namespaces do the same in a sixth of the time.
 #       130-136  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
 #       139-141  extracts         Extract from a Python file what some of its names need
 #       144-185  limits           Exceptions and limits of the sandbox
-#       188-226  messages         Messages between the processes: JSON with its length in front, and open files with …
-#       229-339  values           Values on their way between the processes: plain data as JSON with tags
-#       342-425  comparison       Whether a result is the expected one, and what a verdict shows of both
-#       428-567  shared objects   Objects that tests and program share: what one side changes, the other sees
-#       570-755  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      758-1118  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1121-1287  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1290-1640  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1643-1878  child            Inside a forked process
-#     1881-2249  server           The fork server
-#     2252-2423  process          The sandbox and its processes
-#     2426-2582  forms of tests   Tests, read and sorted
-#     2585-2858  answers          The program in a model's answer
-#     2861-3214  run code         The caller's side: programs, their tests, and the verdicts
-#     3217-3270  command          The command line
+#       188-226  messages         Messages between the processes: a length, then JSON; open files travel with the …
+#       229-339  values           Values sent between the processes: plain data as JSON with tags
+#       342-425  comparison       Compare results with expected values, and shorten both for verdicts
+#       428-568  shared objects   Objects that tests and program share: what one side changes, the other sees
+#       571-756  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      759-1119  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1122-1288  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1291-1642  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1645-1880  child            Inside a forked process
+#     1883-2251  server           The fork server
+#     2254-2425  process          The sandbox and its processes
+#     2428-2584  forms of tests   Tests, read and sorted
+#     2587-2860  answers          The program in a model's answer
+#     2863-3216  run code         The caller's side: programs, their tests, and the verdicts
+#     3219-3272  command          The command line
 
 import argparse
 import array
@@ -118,7 +118,7 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:
@@ -191,7 +191,7 @@ INVALID = "the process sent no valid message"
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:
-    """Send a JSON message with a length in front of it, and open files with its first byte."""
+    """Send a JSON message after its length, and open files with the first byte."""
     data = json.dumps(message).encode()
     data = struct.pack("!I", len(data)) + data
     sent = socket.send_fds(channel, [data], fds) if fds else 0
@@ -213,7 +213,7 @@ def receive_exactly(channel: socket.socket, size: int, deadline: float | None) -
 
 
 def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
-    """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
+    """Receive one message; raise Died unless it is a JSON object of at most `limit` bytes."""
     (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
     if size > limit:
         raise Died("output limit: a result is too large")
@@ -267,7 +267,7 @@ MAKERS = {
 
 
 def encode(value, shared=None, depth: int = 0):
-    """Turn a value into JSON with tags; SharedObjects say how what is no plain data travels, and what both sides share.
+    """Turn a value into JSON with tags; `shared` encodes what both sides share and what is not plain data.
 
     Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
@@ -277,7 +277,7 @@ def encode(value, shared=None, depth: int = 0):
 
 
 def encode_content(value, shared, depth: int = 0):
-    """`encode` for a value that is not shared itself; values in it may be."""
+    """Encode a value by its content; values in it may be shared."""
     if value is None or isinstance(value, bool):
         return value
     if type(value) in ALIKE:
@@ -351,7 +351,7 @@ class Brief(reprlib.Repr):
 
 
 def brief(value) -> str:
-    """The text of plain data for a message: its beginning only."""
+    """The beginning of plain data's text, for messages."""
     short = Brief()
     short.maxlevel, short.maxstring, short.maxother = 3, 80, 80
     return short.repr(value)
@@ -394,9 +394,9 @@ def same_token(expected: str, actual: str) -> bool:
 
 
 def same_output(expected: str, actual: str) -> bool:
-    """Compare printed text line by line, without regard to white space at the ends and to empty lines around it."""
+    """Compare printed text line by line; ignore white space at the ends of lines and empty lines around the text."""
     actual, start = actual.strip(), 0
-    for words in map(str.split, expected.strip().split("\n")):  # reads only as much of what was printed as is expected
+    for words in map(str.split, expected.strip().split("\n")):  # reads no more output than is expected
         end = actual.find("\n", start)
         end = len(actual) if end < 0 else end
         printed = actual[start:end].split(maxsplit=len(words))
@@ -431,17 +431,17 @@ def compare(answer: dict, expected, mode: str) -> str:
 class SharedObjects:
     """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
 
-    An object has a number that both sides know: even where the judge made it, odd where the program did. A message
-    mentions objects by their numbers, and has the state of each once: so cycles, long chains and identity survive, and
-    no method of the other side runs here. Containers are shared until the next message; those that an attribute of
-    the program's holds until it is read again. Other values that are no plain data stay where they are.
+    Both sides know an object by its number: even if the judge made it, odd if the program did. A message mentions
+    objects by number and has the state of each once. So cycles, long chains and identity survive, and no method of the
+    other side runs here. A container is shared until the next message; one that an attribute of the program's object
+    holds is shared until the attribute is read again. Other values that are not plain data stay on their side.
 
     Attributes:
         reference: function of a value that stays here; returns the JSON that stands for it.
         resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
-        classes: those of this side by name, as far as the other side has classes with these names.
-        lent: numbers of what attributes of the program's objects hold, by (object, attribute).
-        known: states as both sides last knew them, by number.
+        classes: {name: class} of this side's classes whose names the other side has too.
+        lent: {(object, attribute): numbers of the shared objects that the attribute holds}.
+        known: {number: the state that both sides last knew}.
     """
 
     def __init__(self, first: int, reference, resolve):
@@ -463,7 +463,7 @@ class SharedObjects:
             self.passing.append(number)
 
     def forget(self) -> None:
-        """Before a message: no longer share containers of the last one, unless they are lent."""
+        """Before a message, stop sharing the containers of the last one, except lent ones."""
         lent = {number for numbers in self.lent.values() for number in numbers}
         for number in {*self.passing} - lent:
             del self.numbers[id(self.objects.pop(number))]
@@ -482,7 +482,7 @@ class SharedObjects:
         return {"t": "shared", "v": self.number(value)}
 
     def untagged(self, tag: str, content):
-        """The value of `tagged` JSON, or what stands for a reference."""
+        """The value of `tagged` JSON, or the stand-in for a reference."""
         if tag == "member":
             return self.classes[content[0]][content[1]]
         return self.objects[content] if tag == "shared" else self.resolve(tag, content)
@@ -495,9 +495,9 @@ class SharedObjects:
         return [type(value).__name__, {name: encode(item, self) for name, item in vars(value).items()}]
 
     def reached(self) -> dict:
-        """{number: state} of all that was mentioned, and of what is in these."""
+        """{number: state} of all mentioned objects and of those in them."""
         states = {}
-        for number in self.mentioned:  # grows
+        for number in self.mentioned:  # grows meanwhile
             if number not in states:
                 states[number] = self.state(number)
         self.known.update(states)
@@ -511,7 +511,7 @@ class SharedObjects:
         return self.reached()
 
     def learn(self, states: dict, sent) -> None:
-        """Take over the states in a message; of objects that this side made, those only that were `sent`."""
+        """Take over the states in a message; raise Died for an object of this side that was not `sent`."""
         states = {int(number): state for number, state in states.items()}
         for number, (name, content) in states.items():
             ours = number % 2 == self.next % 2
@@ -519,7 +519,8 @@ class SharedObjects:
                 raise Died(INVALID)
             if number not in self.objects:
                 self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
-        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):  # sets hash objects
+        # objects before containers, as sets hash them
+        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):
             value = self.objects[number]
             if bool(name) is isinstance(value, MUTABLE):
                 raise Died(INVALID)
@@ -533,14 +534,14 @@ class SharedObjects:
         self.known.update(states)
 
     def lend(self, target, name: str, value) -> None:
-        """Go on sharing what an attribute holds."""
+        """Keep sharing what an attribute holds."""
         self.mentioned = []
         encode(value, self)
         self.lent[target, name] = [*self.reached()]
 
 
 def empty(content) -> list | dict | set:
-    """A container of the kind that a state describes."""
+    """An empty container of the kind that a state describes."""
     value = [] if isinstance(content, list) else MAKERS[content["t"]]([])
     if not isinstance(value, MUTABLE):
         raise Died(INVALID)
@@ -548,7 +549,7 @@ def empty(content) -> list | dict | set:
 
 
 def is_plain(kind: type, name: str) -> bool:
-    """Whether a class has no method or property of a name: an attribute with that name would take its place."""
+    """Whether an attribute of this name would replace no method or property of the class."""
     try:
         encode(inspect.getattr_static(kind, name, None))
         return True
@@ -557,7 +558,7 @@ def is_plain(kind: type, name: str) -> bool:
 
 
 def classes_in(namespace: dict, module: str) -> dict:
-    """The classes that a module defines and whose objects are made of their attributes alone, by name."""
+    """{name: class} of the module's own classes whose objects consist of their attributes alone."""
     kinds = {name: kind for name, kind in namespace.items() if isinstance(kind, type) and kind.__module__ == module}
     return {
         name: kind
@@ -759,7 +760,7 @@ def new_root(paths: list[str]) -> None:
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# what tests do to the process or folder that they would share with the program, or read of it, by full names
+# full names of what tests use of a process or folder as if they shared it with the program
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
     r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
@@ -882,7 +883,7 @@ class CountAsserts(ast.NodeTransformer):
 
 
 class Reflection(ast.NodeTransformer):
-    """Have the judge see to what asks for the identity, the type or the order of the program's objects.
+    """Let the judge answer questions about the identity, type or order of the program's objects.
 
     a is b                 ->  __is__(a, b)
     type(a), a.__class__   ->  __type__(a)
@@ -891,7 +892,7 @@ class Reflection(ast.NodeTransformer):
 
     @staticmethod
     def call(node, name: str, *args, keywords=()) -> ast.Call:
-        """A call of one of the judge's functions in the place of a node."""
+        """A call of one of the judge's functions, to replace a node."""
         new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
         return ast.fix_missing_locations(ast.copy_location(new, node))
 
@@ -904,7 +905,7 @@ class Reflection(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """`type(a)`, and what sorts."""
+        """`type(a)`, and functions that sort."""
         self.generic_visit(node)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if ast.unparse(node.func) == "type" and len(node.args) == 1:
@@ -1000,7 +1001,7 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 
 def shared_surroundings(tests: ast.AST) -> str:
-    """What tests use of the process or folder that they would share with the program; "" for nothing."""
+    """A name by which tests use a process or folder as if they shared it with the program; "" without one."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
@@ -1120,8 +1121,8 @@ def iterated_names(tests: ast.AST) -> set:
 
 # ------------------------------------------------------------- remote objects (src/programs/sandbox/remote_objects.py)
 
-DECIDES = "which could decide that by itself; try comparing plain data"
-# special attributes that the program tells; Python looks for many others by itself
+DECIDES = "which could forge the result; try comparing plain data"
+# special attributes that the program answers; Python itself looks up many others
 DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
 
 
@@ -1130,17 +1131,17 @@ class Unsafe(Exception):
 
 
 def asked(operation: str):
-    """A method that has the program perform an operation."""
+    """A method that asks the program to perform an operation."""
     return lambda self, *args: self._judge.ask(operation, self._target, args)
 
 
 def described(name: str) -> property:
-    """An attribute that Python would otherwise answer by itself."""
+    """A property that asks the program; Python would otherwise answer it itself."""
     return property(lambda self: self._judge.ask("getattr", self._target, (name,)))
 
 
 def converted(kind: type):
-    """A method that asks for a plain version of a program's object and holds it to its type."""
+    """A method that asks for the plain version of a program's object and checks its type."""
 
     def convert(self):
         value = self._judge.ask(kind.__name__, self._target)
@@ -1159,19 +1160,19 @@ def as_instance(value):
 
 
 def forwarded(name: str):
-    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+    """A method for an operator between instances only: plain data could tell the program what a test expects."""
 
     def operate(self, *others):
         if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
-            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+            raise TypeError(f"{name} of an object of the program works only with another one; try comparing plain data")
         return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
 
 
 def ordered(name: str):
-    """A method for `<` and the like: the program answers for `sorted`, whose result the tests then look at."""
+    """A method for `<` and the like; the program answers only for `sorted`, whose result the tests then check."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):
@@ -1186,10 +1187,10 @@ def ordered(name: str):
 
 
 class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+    """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
-    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
-    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
+    `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
+    Operators work only on instances, the objects that the tests make from a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -1263,7 +1264,7 @@ class RemoteObject:
 
 
 class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+    """A coroutine of the program; awaiting it here runs it to its end there."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -1273,14 +1274,14 @@ class RemoteCoroutine(RemoteObject):
         yield  # which makes this a generator
 
     def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        """Return the result as a coroutine does, for `asyncio.run` and tasks."""
         raise StopIteration(self._judge.ask("await", self._target))
 
     def __next__(self):
         return self.send(None)
 
     def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
+        """Raise the error that cancels a coroutine before it began."""
         raise error[-1] if isinstance(error[-1], BaseException) else error[0]
 
     def close(self):
@@ -1335,7 +1336,8 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
-        sorting, reading: whether `sorted` or the like runs; whether an answer is read.
+        sorting: whether `sorted` or the like is running.
+        reading: whether an answer is being read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -1436,11 +1438,11 @@ class Judge:
         return bool(self.ask("issubclass", kind._target, (base,)))
 
     def type_of(self, value):
-        """`type(x)` and `x.__class__` in the tests; that of its objects, the program tells."""
+        """`type(x)` and `x.__class__` in the tests; the program answers for its own objects."""
         return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
     def sort(self, function, *args, **kwargs):
-        """`sorted(x)` and the like in the tests: the program may say in which order its objects are."""
+        """`sorted(x)` and the like in the tests; meanwhile the program may order its own objects."""
         before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
         try:
             return function(*args, **kwargs)
@@ -1448,11 +1450,11 @@ class Judge:
             self.sorting = before
 
     def resolve(self, tag: str, number) -> RemoteObject:
-        """What stands for an object that stays with the program."""
+        """The proxy of an object that stays in the program."""
         return (RemoteCoroutine if tag == "coroutine" else RemoteObject)(self, int(number), tag == "own_hash")
 
     def reference(self, value) -> dict:
-        """The JSON of an argument that is no plain data: an object of the program, or a function that it can have."""
+        """The JSON of an argument that is not plain data: an object of the program, or a function that can be sent."""
         if isinstance(value, RemoteObject):
             return {"t": "ref", "v": value._target}
         if isinstance(value, types.FunctionType) and is_closed(value):
@@ -1837,7 +1839,7 @@ def is_ambiguous(value) -> bool:
 
 
 def find(target, namespace: dict, objects: dict):
-    """The object a call is about: one with a number, a global name, or a method of the program's class Solution."""
+    """The object of a call: one with a number, a global name, or a method of the program's class Solution."""
     if isinstance(target, int):
         return objects[target]
     if target in namespace:
@@ -1856,12 +1858,12 @@ def next_of(iterator) -> list:
 
 
 def parameters_of(function) -> list[tuple]:
-    """(name, kind, {"default": its default} where it has one) of each parameter."""
+    """(name, kind, {"default": value} or {}) of each parameter of a function."""
     parameters = inspect.signature(function).parameters.values()
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 
 
-OPERATIONS = {  # what the judge asks for, besides the functions of `operator` and the built-in ones
+OPERATIONS = {  # of the judge, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
     "next": next_of,
@@ -1874,7 +1876,7 @@ OPERATIONS = {  # what the judge asks for, besides the functions of `operator` a
 
 
 def operation(name: str):
-    """The function that performs an operation."""
+    """The function that performs the operation of this name."""
     return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)
 
 

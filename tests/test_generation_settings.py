@@ -124,5 +124,5 @@ def test_an_end_token_that_the_model_cannot_write_ends_nothing(ends, tokenizer_e
     if expected:
         assert end_and_pad_ids(config, network, tokenizer) == expected
     else:
-        with pytest.raises(UserError, match=r"got model 'm' of 262 tokens with the end tokens .* it can write"):
+        with pytest.raises(UserError, match=r"got model 'm' \(262 embeddings\) with end tokens .*; expected one with"):
             end_and_pad_ids(config, network, tokenizer)

@@ -121,7 +121,7 @@ def test_further_adapters_of_a_folder_are_named(adapter, tmp_path, capsys):
     get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM"), "second").save_pretrained(both)
     code, out, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "merged")
     assert code == 0 and json.loads(out)["left_out"] == [str(second)]
-    assert f"merged the adapter of {both} alone; try the path of {second} for another" in said
+    assert f"merged only the adapter in {both}; for another one, try {second}" in said
     (both / "adapter_config.json").unlink()
     code, _, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "none")
     assert code == 2 and said.endswith(f"expected a folder of peft; try {second}\n")

@@ -649,9 +649,9 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
     ("changed", "told"),
     [
         ("train.jsonl", "warning: got --resume with a changed {}: prompts are taken from the new rows by number"),
-        ("test.jsonl", "warning: got --resume with a changed {}: held-out figures from now on are of other rows"),
-        ("own.py", "warning: got --resume with a changed {}: the steps before ran with another one"),
-        ("run/versions.json", "warning: got --resume with a changed torch: the steps before ran with another one"),
+        ("test.jsonl", "warning: got --resume with a changed {}: held-out figures from now on come from other rows"),
+        ("own.py", "warning: got --resume with a changed {}: earlier steps ran with another one"),
+        ("run/versions.json", "warning: got --resume with a changed torch: earlier steps ran with another one"),
         ("run/metrics.jsonl", ""),
     ],
 )

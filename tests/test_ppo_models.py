@@ -90,7 +90,7 @@ def test_experts_without_adapters_are_said(capsys, kind, experts):
     )
     trained = [name for name, p in network.named_parameters() if p.requires_grad and ".experts." in name]
     assert bool(trained) == experts
-    assert ("LoRA leaves the experts of GptOssForCausalLM as they are" in capsys.readouterr().err) != experts
+    assert ("LoRA does not adapt the experts of GptOssForCausalLM" in capsys.readouterr().err) != experts
 
 
 def test_the_lora_critic_is_trained_and_resumes(ppo, two_steps, tmp_path):

@@ -176,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     tell(json.dumps(report, indent=1))
     kept, others = report["update_kept"], report["left_out"]
     if others:
-        say(f"note: merged the adapter of {args.adapter} alone; try the path of {', '.join(others)} for another")
+        say(f"note: merged only the adapter in {args.adapter}; for another one, try {', '.join(others)}")
     if not report["largest_weight_change"]:
         say("warning: the adapter changes no weight (its B is 0): was it trained?")
     elif kept < 0.5:

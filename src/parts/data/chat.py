@@ -155,7 +155,7 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 
 def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
-    """System and user messages that a template leaves out, in one prompt of each sequence of roles."""
+    """Yield system and user messages that the template leaves out; checks one prompt of each sequence of roles."""
     kinds = {tuple(message["role"] for message in prompt): prompt for prompt in prompts if not isinstance(prompt, str)}
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages

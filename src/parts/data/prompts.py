@@ -48,7 +48,7 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
-    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source, without too long prompts, which are counted."""
+    """Rows {"prompt", "prompt_ids", "columns", "place"} of a source; prompts that are too long are only counted."""
     rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], (*RESERVED, config.prompt_column)

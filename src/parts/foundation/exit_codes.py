@@ -46,7 +46,7 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process goes on
+        while LOCKS:  # a notebook's process outlives the run
             LOCKS.pop().close()
     leave_processes()
     return code

@@ -96,12 +96,12 @@ def say(text: str) -> None:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """`say` a text unless it was said before."""
+    """`say` a text, but only the first time."""
     say(text)
 
 
 def tell(*words, end: str = "\n") -> None:
-    """Print a result on stdout, escaped where its encoding lacks a character; dropped once its reader has closed it."""
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
     try:

@@ -23,7 +23,7 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident s
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
-LOCKS = []  # open files, whose locks the system keeps until the run ends, or the process
+LOCKS = []  # open files; the system holds their locks until the run or the process ends
 GAIN = 1.3  # one thread must be this many times as fast as all threads to be chosen
 
 
@@ -125,7 +125,7 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
 
 @contextlib.contextmanager
 def raised_in_all() -> Iterator[None]:
-    """Context whose error in one process is raised in all of them; every process must enter it."""
+    """Context that raises an error of one process in all processes; every process must enter it."""
     failure, (rank, size) = None, world()
     try:
         yield

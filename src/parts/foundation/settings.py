@@ -32,7 +32,7 @@ def setting(default, help, choices=None, positive=False, free=False, several=Fal
         positive: the number must be above 0; other numbers may be 0.
         free: may change on --resume.
         several: one flag takes several values.
-        auto: the number may be `auto`, what memory holds, at most the default (0: a process's share of a step).
+        auto: the number may be `auto`: what memory holds, up to the default (0: up to a process's share of a step).
         section: heading in --help for the settings from this one on.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
@@ -150,7 +150,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=()) -> argparse.Namespace:
-    """Parse a command line whose flags may be synonyms; `elsewhere` are the names that a settings file gives."""
+    """Parse a command line whose flags may be synonyms; `elsewhere` has the settings file's names."""
     argv, names = sys.argv[1:] if argv is None else argv, flags_of(parser)
     try:
         known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))

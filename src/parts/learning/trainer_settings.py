@@ -57,14 +57,14 @@ class RunSettings(BaseConfig):
 
 @dataclass
 class ConversationSettings(BaseConfig):
-    """What programs have that play conversations with an environment."""
+    """Settings of programs that hold conversations with an environment."""
 
     environment: str = setting(
         "", "FILE.py:Class of a multi-turn environment: its methods are tools, or it replies; also a dict {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: the longest prompt and max_turns of the longest answers)"
+        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
@@ -76,7 +76,7 @@ class ConversationSettings(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a prompt and what follows it."""
+        """Maximum number of tokens of a prompt and all that follows it."""
         turns = self.max_turns if self.environment else 1
         return self.max_conversation_tokens or self.max_prompt_tokens + turns * self.max_new_tokens
 

@@ -135,7 +135,7 @@ def tempered(logits, temperature: float):
 
 
 def pieces_of_batch(config: BaseConfig, models: Models, batch: dict, rows) -> Iterator[tuple]:
-    """This process's share of some rows of a batch, in micro-batches: (their rows, their columns, the micro-batch)."""
+    """Yield (rows, columns, micro-batch) for this process's share of some rows of a batch."""
     local_rows, shared = own_rows(batch, rows), shared_length(models.networks)
     for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)

@@ -434,14 +434,14 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
 
 
 def add_sparsely(model) -> None:
-    """Let tied embeddings add rows to the output layer's gradient, instead of two more matrices of that size."""
+    """Make tied embeddings add rows to the output layer's gradient, which saves two matrices of its size."""
     first, last = model.get_input_embeddings(), model.get_output_embeddings()
     weight = first.weight
     if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
         return
     first.sparse = True
 
-    def densify(weight) -> None:  # where only the embeddings have a gradient, as without a loss on tokens
+    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
         weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
 
     weight.register_post_accumulate_grad_hook(densify)
@@ -468,7 +468,7 @@ def add_lora(model, config: BaseConfig):
         adapted = get_peft_model(model, lora).eval()
     bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
     if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
-        say(f"note: LoRA leaves the experts of {type(model).__name__} as they are, {share:.0%} of its weights")
+        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
     return adapted
 
 
@@ -487,8 +487,8 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
     rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
     given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends, got = [i for i in given if i in rows], f"got model {config.model!r} of {len(rows)} tokens with the end tokens"
-    need(ends, f"{got} {given}; expected one that it can write; try eos_token_id in its generation_config.json")
+    ends, got = [i for i in given if i in rows], f"got model {config.model!r} ({len(rows)} embeddings) with end tokens"
+    need(ends, f"{got} {given}; expected one with an embedding; try eos_token_id in its generation_config.json")
     return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 

@@ -1,4 +1,4 @@
-"""Layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear layers in oneDNN on a CPU."""
+"""Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, linear layers in oneDNN on a CPU."""
 
 import contextlib
 import copy
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from parts.foundation.messages import say
 from parts.foundation.processes import torch
 
-LARGE = 2**18  # weights; below it a call costs more than it saves
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
 EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
@@ -43,9 +43,9 @@ def norm_like(module) -> Callable | None:
 
 
 def one_kernel_norms(policy, device) -> list[tuple]:
-    """(module, its one-kernel form) for each RMS norm of a network that has one; [] on a CPU, which has no kernel.
+    """(module, its one-kernel form) for each RMS norm that has one; [] on a CPU, which has no such kernel.
 
-    Transformers uses six or more kernels for each norm, at every token.
+    Transformers launches six or more kernels per norm and token.
     """
     modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
     pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
@@ -57,8 +57,8 @@ def one_kernel_norms(policy, device) -> list[tuple]:
 def onednn_linears(policy, device) -> list[tuple]:
     """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
 
-    Torch multiplies float32 matrices by MKL, which is slow for the few rows of a token on some machines: on an AMD EPYC
-    it took 1.4 to 9 times as long for 16 rows.
+    Torch multiplies float32 matrices with MKL, which is slow for few rows on some machines: on an AMD EPYC, 16 rows
+    took 1.4 to 9 times as long.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
@@ -72,7 +72,7 @@ def onednn_linears(policy, device) -> list[tuple]:
 
 @contextlib.contextmanager
 def replaced(forms: list[tuple]) -> Iterator[None]:
-    """Context in which modules run their other forms."""
+    """Context in which modules run their faster forms."""
     try:
         for module, form in forms:
             module.forward = form

@@ -104,11 +104,11 @@ def importable_name(file: Path) -> str:
     return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
-SEEN = {}  # {folder: its Python files, each with a hash of its text, when one of them was last imported}
+SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder
 
 
 def forget_edited(folder: Path) -> None:
-    """Unload a folder's modules if a file there has changed since, as between the cells of a notebook."""
+    """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
     files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
@@ -118,7 +118,7 @@ def forget_edited(folder: Path) -> None:
 
 
 def import_file(what: str, spec: str, file: str):
-    """Import a user's file once, by its path, and again once edited; `what` and `spec` name it in error messages.
+    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.

@@ -218,7 +218,7 @@ def known_scores(samples: list[dict]) -> list[float]:
 
 
 def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
-    """Raise RewardError if no reward applied to any completion of three rollouts in a row, or of all in a short run."""
+    """Raise RewardError if all rewards were None in three rollouts in a row, or in every rollout of a shorter run."""
     if rollouts_in_a_row >= min(3, rollouts):
         got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
         raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
@@ -282,7 +282,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
 def raw_results(
     functions: dict, rows: list[dict], completions: list, completion_ids: list[list[int]], limits: CallLimits, **more
 ) -> dict[str, list]:
-    """{function: its raw result}; async functions run together. All get the arguments `more`, too."""
+    """{function: its raw result}; async functions run together. All functions also get the arguments `more`."""
 
     def arguments(chosen: slice) -> dict:
         return reward_arguments(rows[chosen], completions[chosen], completion_ids[chosen]) | more

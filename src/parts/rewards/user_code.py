@@ -87,7 +87,7 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
-    """Send what a user's code prints to stderr, as stdout is for results; also a decorator."""
+    """Send what a user's code prints to stderr, as stdout is for results; works as a decorator too."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 

@@ -48,7 +48,7 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
         (folder / "state.json").write_text(json.dumps(saved, indent=1))
 
     target = Path(config.output_dir) / "checkpoints" / f"step-{state.step:06d}"
-    with raised_in_all():  # nobody goes on before the checkpoint is there
+    with raised_in_all():  # no process goes on before the checkpoint exists
         if world()[0] == 0:
             saved = json.loads((target / "state.json").read_text()) if target.exists() else None
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
@@ -63,7 +63,7 @@ def checkpoints(config: BaseConfig) -> list[Path]:
 
 
 def trainer_checkpoints(folder: Path) -> dict[int, Path]:
-    """Complete checkpoints of a trainer of transformers by step; it writes trainer_state.json last."""
+    """{step: folder} of a transformers trainer's complete checkpoints; it writes trainer_state.json last."""
     complete = {}
     for checkpoint in folder.glob("checkpoint-*"):
         with contextlib.suppress(OSError, ValueError, KeyError):

@@ -203,11 +203,11 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
 
 
 def reuse_memory(keep: bool) -> None:
-    """Keep the memory of freed tensors for the next ones, or give that of 1 MiB and more back to the system at once.
+    """Keep the memory of freed tensors for later ones, or give blocks of 1 MiB and more back to the system at once.
 
-    To get fresh memory from the system took 0.4 of a PPO update with two networks of 0.3B parameters. But glibc's heap
-    gets holes, which small tensors leave: that run took 15.5 GiB in place of 12.4, and a LoRA update 3.8 in place of
-    2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
+    Getting fresh memory from the system took 40 % of a PPO update with two networks of 0.3B parameters. But small
+    tensors fragment the heap that glibc keeps: that run took 15.5 GiB instead of 12.4, and a LoRA update 3.8 GiB
+    instead of 2.5. Without this call, glibc keeps tensors below 32 MiB, which suits small models.
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt

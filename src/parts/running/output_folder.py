@@ -48,7 +48,7 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
-        if target.exists():  # removing it takes time, in which the process may be killed
+        if target.exists():  # removing it takes time; a kill would leave half of it
             shutil.rmtree(before, ignore_errors=True)
             os.replace(target, before)
         os.replace(temporary, target)
@@ -88,10 +88,10 @@ def finished_work(folder: Path) -> list[str]:
     return [name for name, there in left.items() if there]
 
 
-# what --resume says of a changed file, by the setting that names it
+# what a changed file means for --resume, by the setting that names it
 CHANGED = {
     "data": "prompts are taken from the new rows by number, so some may train twice or never",
-    "eval_data": "held-out figures from now on are of other rows",
+    "eval_data": "held-out figures from now on come from other rows",
 }
 
 
@@ -107,12 +107,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
 
 
 def warn_of_changes(config: BaseConfig) -> None:
-    """Say what has changed of a run's dependencies since it was last started."""
+    """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for what, (name, value) in dependencies(config).items():
         if saved.get(what, value) != value:
-            effect = CHANGED.get(name, "the steps before ran with another one, so figures may not compare")
+            effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
             say(f"warning: got --resume with a changed {what}: {effect}")
 
 

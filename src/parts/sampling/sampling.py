@@ -81,7 +81,7 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, other layers' forms."""
+        """Context in which layers run as for sampling: adapters folded, weights cast once, others in faster forms."""
         with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
             if self.layers:
                 changed.enter_context(folded(self.layers))

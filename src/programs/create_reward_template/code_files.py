@@ -60,7 +60,7 @@ def limits_of(args) -> str:
 def sandbox_source() -> str:
     """The sandbox that --one_file includes."""
     path = SCRIPTS / "sandbox.py"
-    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
+    need(path.is_file(), f"got --one_file, but no {path}; expected it beside this script")
     return path.read_text(encoding="utf-8")
 
 

@@ -125,7 +125,7 @@ def prepare_run(config: Config) -> Prepared:
     check_machine(resolved)
     resolved.given = config.given
     if processes == 1 or "RANK" in os.environ:
-        trl_config(resolved, plan.steps)  # its making joins the processes, who then choose as one
+        trl_config(resolved, plan.steps)  # making it joins the processes, which then choose as one
     say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 

@@ -236,7 +236,7 @@ class YamlJob(JobFile):
                 section = self.sections.pop(name)
                 end = section.end_mark.index if section.flow_style else start
                 for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
-                    report.edit(start, start, "", edit.change)  # its row stays, as the cut takes the edit itself
+                    report.edit(start, start, "", edit.change)  # the cut drops the edit; its row stays
                 self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:

@@ -69,7 +69,7 @@ class TrlRun:
             return UNKNOWN
 
     def member(self, name: str) -> tuple[str, str] | None:
-        """(Its class, its text) of a member of an enumeration of TRL or transformers: IntervalStrategy.STEPS."""
+        """(class, text) of a setting that is a member of an enumeration of TRL or transformers; else None."""
         node = self.source.resolved(self.nodes.get(name))
         owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
         is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))

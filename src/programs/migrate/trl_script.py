@@ -350,12 +350,12 @@ class TrlMigration:
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
         kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
-        old = f"an environment with trl=={self.version}: no trainer of today does its run"
-        advice = {"": "its copy in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
+        old = f"an environment with trl=={self.version}: no current trainer gives the same run"
+        advice = {"": "a copy of it in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
         return NAMES["gone_names"].get(name, advice)
 
     def is_edited_away(self, name: str) -> bool:
-        """Whether edits replace all that the script does with a name."""
+        """Whether edits replace every use of a name in the script."""
         spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
         edits = [edit for edit in self.report.edits if edit.text]
         is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
@@ -381,7 +381,7 @@ class TrlMigration:
                     self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
             if (moved := lines[bool(homes[node.module]) :]) or unused:
-                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} now"
+                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
                 row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
                 self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
         modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]

@@ -7,16 +7,16 @@
     caller ── requests ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └───── job ──────────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-| process | what it is | messages that it gets | what it answers |
+| process | role | receives | answers |
 |---|---|---|---|
 | caller | the trainer: `run_code`, `run_many` | | |
 | fork server | warm, clean, single-threaded | spawn, kill, exit | on a pipe, how each process ended |
-| program | model code under all layers | a module to load, then operations; or a script | values, or what was raised |
+| program | model code under all layers | a module to load, then operations; or a script | values or exceptions |
 | judge | the tests under the same layers | one job: program, tests, limits | the outcome of each test |
 
 A program costs a fork instead of an interpreter start. Its results are plain data: JSON with tags, no pickle. Its
-objects stay with it, and the tests hold what asks it about them. Lists and the like, and objects of classes that the
-tests define too, are shared: after a call, each side has what the other changed. Expected values are never in the
+objects stay in its process; the tests hold proxies that ask it about them. Containers, and objects of classes that the
+tests define too, are shared: after a call, each side has the other's changes. Expected values are never in the
 program's process. Calls whose results are below 64 KiB need no judge: the caller compares them with the same code.
 
 Layers, each used if the kernel offers it; `sandbox_report()` tries them on a process and names them:

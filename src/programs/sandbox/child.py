@@ -227,7 +227,7 @@ def is_ambiguous(value) -> bool:
 
 
 def find(target, namespace: dict, objects: dict):
-    """The object a call is about: one with a number, a global name, or a method of the program's class Solution."""
+    """The object of a call: one with a number, a global name, or a method of the program's class Solution."""
     if isinstance(target, int):
         return objects[target]
     if target in namespace:
@@ -246,12 +246,12 @@ def next_of(iterator) -> list:
 
 
 def parameters_of(function) -> list[tuple]:
-    """(name, kind, {"default": its default} where it has one) of each parameter."""
+    """(name, kind, {"default": value} or {}) of each parameter of a function."""
     parameters = inspect.signature(function).parameters.values()
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 
 
-OPERATIONS = {  # what the judge asks for, besides the functions of `operator` and the built-in ones
+OPERATIONS = {  # of the judge, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
     "next": next_of,
@@ -264,5 +264,5 @@ OPERATIONS = {  # what the judge asks for, besides the functions of `operator` a
 
 
 def operation(name: str):
-    """The function that performs an operation."""
+    """The function that performs the operation of this name."""
     return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)

@@ -1,4 +1,4 @@
-"""Whether a result is the expected one, and what a verdict shows of both."""
+"""Compare results with expected values, and shorten both for verdicts."""
 
 import decimal
 import math
@@ -17,7 +17,7 @@ class Brief(reprlib.Repr):
 
 
 def brief(value) -> str:
-    """The text of plain data for a message: its beginning only."""
+    """The beginning of plain data's text, for messages."""
     short = Brief()
     short.maxlevel, short.maxstring, short.maxother = 3, 80, 80
     return short.repr(value)
@@ -60,9 +60,9 @@ def same_token(expected: str, actual: str) -> bool:
 
 
 def same_output(expected: str, actual: str) -> bool:
-    """Compare printed text line by line, without regard to white space at the ends and to empty lines around it."""
+    """Compare printed text line by line; ignore white space at the ends of lines and empty lines around the text."""
     actual, start = actual.strip(), 0
-    for words in map(str.split, expected.strip().split("\n")):  # reads only as much of what was printed as is expected
+    for words in map(str.split, expected.strip().split("\n")):  # reads no more output than is expected
         end = actual.find("\n", start)
         end = len(actual) if end < 0 else end
         printed = actual[start:end].split(maxsplit=len(words))

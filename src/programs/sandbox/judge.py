@@ -81,7 +81,8 @@ class Judge:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
         classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
-        sorting, reading: whether `sorted` or the like runs; whether an answer is read.
+        sorting: whether `sorted` or the like is running.
+        reading: whether an answer is being read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -182,11 +183,11 @@ class Judge:
         return bool(self.ask("issubclass", kind._target, (base,)))
 
     def type_of(self, value):
-        """`type(x)` and `x.__class__` in the tests; that of its objects, the program tells."""
+        """`type(x)` and `x.__class__` in the tests; the program answers for its own objects."""
         return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
     def sort(self, function, *args, **kwargs):
-        """`sorted(x)` and the like in the tests: the program may say in which order its objects are."""
+        """`sorted(x)` and the like in the tests; meanwhile the program may order its own objects."""
         before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
         try:
             return function(*args, **kwargs)
@@ -194,11 +195,11 @@ class Judge:
             self.sorting = before
 
     def resolve(self, tag: str, number) -> RemoteObject:
-        """What stands for an object that stays with the program."""
+        """The proxy of an object that stays in the program."""
         return (RemoteCoroutine if tag == "coroutine" else RemoteObject)(self, int(number), tag == "own_hash")
 
     def reference(self, value) -> dict:
-        """The JSON of an argument that is no plain data: an object of the program, or a function that it can have."""
+        """The JSON of an argument that is not plain data: an object of the program, or a function that can be sent."""
         if isinstance(value, RemoteObject):
             return {"t": "ref", "v": value._target}
         if isinstance(value, types.FunctionType) and is_closed(value):

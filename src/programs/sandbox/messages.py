@@ -1,4 +1,4 @@
-"""Messages between the processes: JSON with its length in front, and open files with the first byte."""
+"""Messages between the processes: a length, then JSON; open files travel with the first byte."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ INVALID = "the process sent no valid message"
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:
-    """Send a JSON message with a length in front of it, and open files with its first byte."""
+    """Send a JSON message after its length, and open files with the first byte."""
     data = json.dumps(message).encode()
     data = struct.pack("!I", len(data)) + data
     sent = socket.send_fds(channel, [data], fds) if fds else 0
@@ -33,7 +33,7 @@ def receive_exactly(channel: socket.socket, size: int, deadline: float | None) -
 
 
 def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
-    """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
+    """Receive one message; raise Died unless it is a JSON object of at most `limit` bytes."""
     (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
     if size > limit:
         raise Died("output limit: a result is too large")

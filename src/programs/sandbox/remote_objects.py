@@ -3,8 +3,8 @@
 import inspect
 import operator
 
-DECIDES = "which could decide that by itself; try comparing plain data"
-# special attributes that the program tells; Python looks for many others by itself
+DECIDES = "which could forge the result; try comparing plain data"
+# special attributes that the program answers; Python itself looks up many others
 DESCRIPTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__code__", "__defaults__")
 
 
@@ -13,17 +13,17 @@ class Unsafe(Exception):
 
 
 def asked(operation: str):
-    """A method that has the program perform an operation."""
+    """A method that asks the program to perform an operation."""
     return lambda self, *args: self._judge.ask(operation, self._target, args)
 
 
 def described(name: str) -> property:
-    """An attribute that Python would otherwise answer by itself."""
+    """A property that asks the program; Python would otherwise answer it itself."""
     return property(lambda self: self._judge.ask("getattr", self._target, (name,)))
 
 
 def converted(kind: type):
-    """A method that asks for a plain version of a program's object and holds it to its type."""
+    """A method that asks for the plain version of a program's object and checks its type."""
 
     def convert(self):
         value = self._judge.ask(kind.__name__, self._target)
@@ -42,19 +42,19 @@ def as_instance(value):
 
 
 def forwarded(name: str):
-    """A method for an operator between instances only: from plain data it could learn what a test expects."""
+    """A method for an operator between instances only: plain data could tell the program what a test expects."""
 
     def operate(self, *others):
         if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
-            raise TypeError(f"{name} of an object of the program works with another one only; try comparing plain data")
+            raise TypeError(f"{name} of an object of the program works only with another one; try comparing plain data")
         return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
 
 
 def ordered(name: str):
-    """A method for `<` and the like: the program answers for `sorted`, whose result the tests then look at."""
+    """A method for `<` and the like; the program answers only for `sorted`, whose result the tests then check."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):
@@ -69,10 +69,10 @@ def ordered(name: str):
 
 
 class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+    """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
-    `==` never asks it. A test that calls methods of an object does: what they return is the program's word. So are
-    `in`, `+` and the like, which work only on instances: what the tests make by a class and use as an object.
+    `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
+    Operators work only on instances, the objects that the tests make from a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -146,7 +146,7 @@ class RemoteObject:
 
 
 class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+    """A coroutine of the program; awaiting it here runs it to its end there."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -156,14 +156,14 @@ class RemoteCoroutine(RemoteObject):
         yield  # which makes this a generator
 
     def send(self, value):
-        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        """Return the result as a coroutine does, for `asyncio.run` and tasks."""
         raise StopIteration(self._judge.ask("await", self._target))
 
     def __next__(self):
         return self.send(None)
 
     def throw(self, *error):
-        """A coroutine that is cancelled before it began."""
+        """Raise the error that cancels a coroutine before it began."""
         raise error[-1] if isinstance(error[-1], BaseException) else error[0]
 
     def close(self):

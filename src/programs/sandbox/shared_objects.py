@@ -11,17 +11,17 @@ from programs.sandbox.values import MAKERS, MUTABLE, decode, encode, encode_cont
 class SharedObjects:
     """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
 
-    An object has a number that both sides know: even where the judge made it, odd where the program did. A message
-    mentions objects by their numbers, and has the state of each once: so cycles, long chains and identity survive, and
-    no method of the other side runs here. Containers are shared until the next message; those that an attribute of
-    the program's holds until it is read again. Other values that are no plain data stay where they are.
+    Both sides know an object by its number: even if the judge made it, odd if the program did. A message mentions
+    objects by number and has the state of each once. So cycles, long chains and identity survive, and no method of the
+    other side runs here. A container is shared until the next message; one that an attribute of the program's object
+    holds is shared until the attribute is read again. Other values that are not plain data stay on their side.
 
     Attributes:
         reference: function of a value that stays here; returns the JSON that stands for it.
         resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
-        classes: those of this side by name, as far as the other side has classes with these names.
-        lent: numbers of what attributes of the program's objects hold, by (object, attribute).
-        known: states as both sides last knew them, by number.
+        classes: {name: class} of this side's classes whose names the other side has too.
+        lent: {(object, attribute): numbers of the shared objects that the attribute holds}.
+        known: {number: the state that both sides last knew}.
     """
 
     def __init__(self, first: int, reference, resolve):
@@ -43,7 +43,7 @@ class SharedObjects:
             self.passing.append(number)
 
     def forget(self) -> None:
-        """Before a message: no longer share containers of the last one, unless they are lent."""
+        """Before a message, stop sharing the containers of the last one, except lent ones."""
         lent = {number for numbers in self.lent.values() for number in numbers}
         for number in {*self.passing} - lent:
             del self.numbers[id(self.objects.pop(number))]
@@ -62,7 +62,7 @@ class SharedObjects:
         return {"t": "shared", "v": self.number(value)}
 
     def untagged(self, tag: str, content):
-        """The value of `tagged` JSON, or what stands for a reference."""
+        """The value of `tagged` JSON, or the stand-in for a reference."""
         if tag == "member":
             return self.classes[content[0]][content[1]]
         return self.objects[content] if tag == "shared" else self.resolve(tag, content)
@@ -75,9 +75,9 @@ class SharedObjects:
         return [type(value).__name__, {name: encode(item, self) for name, item in vars(value).items()}]
 
     def reached(self) -> dict:
-        """{number: state} of all that was mentioned, and of what is in these."""
+        """{number: state} of all mentioned objects and of those in them."""
         states = {}
-        for number in self.mentioned:  # grows
+        for number in self.mentioned:  # grows meanwhile
             if number not in states:
                 states[number] = self.state(number)
         self.known.update(states)
@@ -91,7 +91,7 @@ class SharedObjects:
         return self.reached()
 
     def learn(self, states: dict, sent) -> None:
-        """Take over the states in a message; of objects that this side made, those only that were `sent`."""
+        """Take over the states in a message; raise Died for an object of this side that was not `sent`."""
         states = {int(number): state for number, state in states.items()}
         for number, (name, content) in states.items():
             ours = number % 2 == self.next % 2
@@ -99,7 +99,8 @@ class SharedObjects:
                 raise Died(INVALID)
             if number not in self.objects:
                 self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
-        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):  # sets hash objects
+        # objects before containers, as sets hash them
+        for number, (name, content) in sorted(states.items(), key=lambda item: not item[1][0]):
             value = self.objects[number]
             if bool(name) is isinstance(value, MUTABLE):
                 raise Died(INVALID)
@@ -113,14 +114,14 @@ class SharedObjects:
         self.known.update(states)
 
     def lend(self, target, name: str, value) -> None:
-        """Go on sharing what an attribute holds."""
+        """Keep sharing what an attribute holds."""
         self.mentioned = []
         encode(value, self)
         self.lent[target, name] = [*self.reached()]
 
 
 def empty(content) -> list | dict | set:
-    """A container of the kind that a state describes."""
+    """An empty container of the kind that a state describes."""
     value = [] if isinstance(content, list) else MAKERS[content["t"]]([])
     if not isinstance(value, MUTABLE):
         raise Died(INVALID)
@@ -128,7 +129,7 @@ def empty(content) -> list | dict | set:
 
 
 def is_plain(kind: type, name: str) -> bool:
-    """Whether a class has no method or property of a name: an attribute with that name would take its place."""
+    """Whether an attribute of this name would replace no method or property of the class."""
     try:
         encode(inspect.getattr_static(kind, name, None))
         return True
@@ -137,7 +138,7 @@ def is_plain(kind: type, name: str) -> bool:
 
 
 def classes_in(namespace: dict, module: str) -> dict:
-    """The classes that a module defines and whose objects are made of their attributes alone, by name."""
+    """{name: class} of the module's own classes whose objects consist of their attributes alone."""
     kinds = {name: kind for name, kind in namespace.items() if isinstance(kind, type) and kind.__module__ == module}
     return {
         name: kind

@@ -7,7 +7,7 @@ import re
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# what tests do to the process or folder that they would share with the program, or read of it, by full names
+# full names of what tests use of a process or folder as if they shared it with the program
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
     r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
@@ -130,7 +130,7 @@ class CountAsserts(ast.NodeTransformer):
 
 
 class Reflection(ast.NodeTransformer):
-    """Have the judge see to what asks for the identity, the type or the order of the program's objects.
+    """Let the judge answer questions about the identity, type or order of the program's objects.
 
     a is b                 ->  __is__(a, b)
     type(a), a.__class__   ->  __type__(a)
@@ -139,7 +139,7 @@ class Reflection(ast.NodeTransformer):
 
     @staticmethod
     def call(node, name: str, *args, keywords=()) -> ast.Call:
-        """A call of one of the judge's functions in the place of a node."""
+        """A call of one of the judge's functions, to replace a node."""
         new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
         return ast.fix_missing_locations(ast.copy_location(new, node))
 
@@ -152,7 +152,7 @@ class Reflection(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """`type(a)`, and what sorts."""
+        """`type(a)`, and functions that sort."""
         self.generic_visit(node)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if ast.unparse(node.func) == "type" and len(node.args) == 1:
@@ -248,7 +248,7 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 
 def shared_surroundings(tests: ast.AST) -> str:
-    """What tests use of the process or folder that they would share with the program; "" for nothing."""
+    """A name by which tests use a process or folder as if they shared it with the program; "" without one."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}

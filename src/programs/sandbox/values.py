@@ -1,4 +1,4 @@
-"""Values on their way between the processes: plain data as JSON with tags."""
+"""Values sent between the processes: plain data as JSON with tags."""
 
 import collections
 import datetime
@@ -51,7 +51,7 @@ MAKERS = {
 
 
 def encode(value, shared=None, depth: int = 0):
-    """Turn a value into JSON with tags; SharedObjects say how what is no plain data travels, and what both sides share.
+    """Turn a value into JSON with tags; `shared` encodes what both sides share and what is not plain data.
 
     Subclasses lose their class, such as an IntEnum; a Counter, an OrderedDict and a namedtuple keep it for a judge.
     """
@@ -61,7 +61,7 @@ def encode(value, shared=None, depth: int = 0):
 
 
 def encode_content(value, shared, depth: int = 0):
-    """`encode` for a value that is not shared itself; values in it may be."""
+    """Encode a value by its content; values in it may be shared."""
     if value is None or isinstance(value, bool):
         return value
     if type(value) in ALIKE:

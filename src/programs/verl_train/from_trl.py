@@ -414,7 +414,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.parent.mkdir(parents=True, exist_ok=True)
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
-    for name in [name for name in ("model", "data", "eval_data") if getattr(given, name)]:  # whose flag follows
+    for name in [name for name in ("model", "data", "eval_data") if getattr(given, name)]:  # their flags follow
         settings.pop(name, None)
     rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
