@@ -63,15 +63,15 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1165-1271  extracts         Extract from a Python file what some of its names need
 #     1274-1486  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
 #     1489-1600  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1603-1861  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1864-2014  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2017-2231  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2234-2304  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2307-2859  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2862-3166  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3169-3307  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3310-3443  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3446-3644  command          The command line
+#     1603-1864  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1867-2017  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2020-2234  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2237-2307  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2310-2862  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2865-3169  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3172-3310  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3313-3446  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3449-3647  command          The command line
 
 import argparse
 import ast
@@ -198,12 +198,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -1698,7 +1698,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

@@ -41,54 +41,54 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       316-498  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       501-692  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       695-993  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      996-1064  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1067-1284  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1287-1400  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1403-1640  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1643-1740  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1743-1878  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1881-2162  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2165-2358  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2361-2452  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2455-2534  prompts           Load training and held-out prompts as token ids
-#     2537-2754  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2757-3015  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3018-3304  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3307-3462  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3465-3697  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3700-3841  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3844-3906  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3909-4164  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4167-4325  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4328-4504  play              Play a policy's conversations with environments; each turn samples all open …
-#     4507-4656  play setup        Set up and score conversations, for all programs that take --environment
-#     4659-4999  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5002-5124  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5127-5188  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5191-5196  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5199-5205  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5208-5289  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5292-5399  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5402-5420  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5423-5685  memory            The memory that a run will need, from the shape of its networks
-#     5688-5896  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5899-5983  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     5986-6141  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6144-6153  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6156-6203  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6206-6238  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6241-6310  summary           summary.json and the lines at the end of a run
-#     6313-6508  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6511-6542  paired tests      Intervals, paired tests, pass@k
-#     6545-6780  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6783-6896  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6899-7091  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7094-7248  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7251-7366  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7369-7599  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7602-7702  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7705-7948  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       695-995  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      998-1067  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1070-1287  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1290-1403  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1406-1643  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1646-1743  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1746-1881  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1884-2165  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2168-2365  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2368-2459  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2462-2541  prompts           Load training and held-out prompts as token ids
+#     2544-2761  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2764-3025  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3028-3314  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3317-3472  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3475-3707  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3710-3851  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3854-3916  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3919-4174  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4177-4335  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4338-4514  play              Play a policy's conversations with environments; each turn samples all open …
+#     4517-4666  play setup        Set up and score conversations, for all programs that take --environment
+#     4669-5009  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5012-5134  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5137-5198  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5201-5206  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5209-5215  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5218-5299  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5302-5409  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5412-5430  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5433-5695  memory            The memory that a run will need, from the shape of its networks
+#     5698-5906  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5909-5993  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     5996-6157  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6160-6169  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6172-6219  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6222-6254  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6257-6326  summary           summary.json and the lines at the end of a run
+#     6329-6524  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6527-6558  paired tests      Intervals, paired tests, pass@k
+#     6561-6796  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6799-6912  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6915-7107  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7110-7264  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7267-7382  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7385-7615  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7618-7718  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7721-7964  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -332,12 +332,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -768,6 +768,8 @@ def raised_in_all() -> Iterator[None]:
         kind = MemoryError if is_out_of_memory(error) else UserError
         whole = size == 1 or isinstance(error, UserError | StopRequested)
         failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+        if not whole:
+            traceback.print_exception(error)
     gather_rows([], failure)
 
 
@@ -1033,7 +1035,8 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process outlives the run
+        say_once.cache_clear()  # a notebook's process outlives the run
+        while LOCKS:
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -2316,7 +2319,11 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
-        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+        for i, message in enumerate(asked):
+            longer = [*asked[:i], message | {"content": f"{message['content']} x"}, *asked[i + 1 :]]
+            if message["role"] in ("system", "user"):
+                with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
+                yield from [message] if with_more == text else ()
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -2343,7 +2350,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
     if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
         fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2852,7 +2859,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
@@ -3223,7 +3233,7 @@ def known_scores(samples: list[dict]) -> list[float]:
 def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
     """Raise RewardError if all rewards were None in three rollouts in a row, or in every rollout of a shorter run."""
     if rollouts_in_a_row >= min(3, rollouts):
-        got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
+        got = f"reward {', '.join(names)}: got None for every completion of {rollouts_in_a_row} rollouts in a row"
         raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
@@ -5347,7 +5357,7 @@ class ConversationSettings(BaseConfig):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
+        0, "token limit of a conversation (0: the limit of a prompt + max_turns x that of an answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
@@ -5838,7 +5848,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:
@@ -5850,7 +5860,7 @@ def reuse_memory(keep: bool) -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20) or mallopt(M_MMAP_THRESHOLD, 2**25)  # the most in old glibc
         if keep:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
@@ -6010,6 +6020,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -6024,6 +6036,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"
@@ -6068,10 +6082,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
     found = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
-        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
+        texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
-            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+            with open(file, "rb") as f:
+                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
     return found
 
 

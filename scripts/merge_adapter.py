@@ -29,8 +29,8 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       303-321  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       324-346  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #       349-497  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       500-533  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       536-693  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       500-537  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       540-697  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -134,12 +134,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -511,6 +511,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -525,6 +527,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"

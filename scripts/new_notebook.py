@@ -32,8 +32,8 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       116-275  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       301-464  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       467-575  reward forms  The forms that a reward function may have, and loading rewards from files
-#       578-829  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       467-578  reward forms  The forms that a reward function may have, and loading rewards from files
+#       581-832  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -132,12 +132,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -504,7 +504,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

@@ -54,16 +54,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1261-1346  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1349-1386  extracts        Extract from a Python file what some of its names need
 #     1389-1595  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1598-1856  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1859-1882  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1885-1922  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1925-1931  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1934-2009  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2012-2023  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2026-2073  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2076-2326  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2329-2446  training        The check of a page, its run, and the results of both
-#     2449-2714  command         The command line
+#     1598-1859  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1862-1885  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1888-1925  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1928-1934  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1937-2012  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2015-2026  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2029-2076  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2079-2329  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2332-2449  training        The check of a page, its run, and the results of both
+#     2452-2717  command         The command line
 
 import argparse
 import ast
@@ -220,12 +220,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -1693,7 +1693,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

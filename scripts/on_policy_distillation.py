@@ -42,58 +42,58 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       301-483  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       486-720  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      723-1128  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1131-1199  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1202-1419  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1422-1535  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1538-1775  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1778-1875  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1878-2013  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2016-2297  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2300-2493  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2496-2587  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2590-2669  prompts           Load training and held-out prompts as token ids
-#     2672-2701  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2704-2921  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2924-3182  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3185-3507  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3510-3526  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3529-3569  conversations     Conversations with environments: their record, limits, and calls of the …
-#     3572-3584  play              Play a policy's conversations with environments; each turn samples all open …
-#     3587-4058  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4061-4277  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4280-4534  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4537-4859  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4862-4910  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4913-4985  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     4988-5240  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5243-5325  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5328-5563  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5566-5703  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5706-5898  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5901-6088  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6091-6166  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6169-6250  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6253-6309  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6312-6474  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6477-6638  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6641-6964  memory            The memory that a run will need, from the shape of its networks
-#     6967-7197  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7200-7284  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7287-7442  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7445-7550  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7553-7600  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7603-7635  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7638-7707  summary           summary.json and the lines at the end of a run
-#     7710-8075  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8078-8180  paired tests      Intervals, paired tests, pass@k
-#     8183-8262  settings          Settings of the trainer, and contradictions between them
-#     8265-8449  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8452-8646  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8649-8695  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8698-8776  evaluation        The held-out gap between student and teacher
-#     8779-8928  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8931-9018  run               The memory and the plan of a run, its loop, and the command line
+#      723-1130  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1133-1202  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1205-1422  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1425-1538  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1541-1778  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1781-1878  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1881-2016  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2019-2300  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2303-2500  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2503-2594  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2597-2676  prompts           Load training and held-out prompts as token ids
+#     2679-2708  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2711-2928  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2931-3192  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3195-3517  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3520-3536  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3539-3579  conversations     Conversations with environments: their record, limits, and calls of the …
+#     3582-3594  play              Play a policy's conversations with environments; each turn samples all open …
+#     3597-4070  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4073-4289  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4292-4546  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4549-4871  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4874-4922  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4925-4998  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5001-5253  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5256-5338  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5341-5576  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5579-5716  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5719-5911  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5914-6101  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6104-6179  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6182-6263  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6266-6322  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6325-6487  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6490-6651  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6654-6977  memory            The memory that a run will need, from the shape of its networks
+#     6980-7210  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7213-7297  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7300-7461  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7464-7569  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7572-7619  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7622-7654  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7657-7726  summary           summary.json and the lines at the end of a run
+#     7729-8094  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8097-8199  paired tests      Intervals, paired tests, pass@k
+#     8202-8281  settings          Settings of the trainer, and contradictions between them
+#     8284-8468  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8471-8665  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8668-8715  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8718-8796  evaluation        The held-out gap between student and teacher
+#     8799-8948  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8951-9038  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -317,12 +317,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -839,6 +839,8 @@ def raised_in_all() -> Iterator[None]:
         kind = MemoryError if is_out_of_memory(error) else UserError
         whole = size == 1 or isinstance(error, UserError | StopRequested)
         failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+        if not whole:
+            traceback.print_exception(error)
     gather_rows([], failure)
 
 
@@ -1168,7 +1170,8 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process outlives the run
+        say_once.cache_clear()  # a notebook's process outlives the run
+        while LOCKS:
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -2451,7 +2454,11 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
-        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+        for i, message in enumerate(asked):
+            longer = [*asked[:i], message | {"content": f"{message['content']} x"}, *asked[i + 1 :]]
+            if message["role"] in ("system", "user"):
+                with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
+                yield from [message] if with_more == text else ()
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -2478,7 +2485,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
     if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
         fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -3019,7 +3026,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
@@ -3964,16 +3974,17 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
-        if not frozen and not config.lora_rank and device.type == "cpu":
-            add_sparsely(model)
     return model.eval()
 
 
-def add_sparsely(model) -> None:
-    """Make tied embeddings add rows to the output layer's gradient, which saves two matrices of its size."""
-    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
     weight = first.weight
-    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
         return
     first.sparse = True
 
@@ -4003,7 +4014,8 @@ def add_lora(model, config: BaseConfig):
         warnings.filterwarnings("ignore", message=RENAMED)
         adapted = get_peft_model(model, lora).eval()
     bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
         say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
     return adapted
 
@@ -4965,7 +4977,8 @@ def onednn_linears(policy, device) -> list[tuple]:
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
-    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+    plain = [m for m in policy.modules() if type(m) is torch.nn.Linear and "forward" not in vars(m)]
+    layers = [m for m in plain if type(m.weight) is torch.nn.Parameter and m.weight.numel() >= LARGE]
 
     def form(layer):
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
@@ -7148,7 +7161,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:
@@ -7160,7 +7173,7 @@ def reuse_memory(keep: bool) -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20) or mallopt(M_MMAP_THRESHOLD, 2**25)  # the most in old glibc
         if keep:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
@@ -7311,6 +7324,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -7325,6 +7340,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"
@@ -7369,10 +7386,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
     found = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
-        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
+        texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
-            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+            with open(file, "rb") as f:
+                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
     return found
 
 
@@ -8672,6 +8691,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
     """Load tokenizer, student (from a checkpoint where there is one) and teacher."""
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    add_sparsely(policy, device)
     if config.gradient_checkpointing:
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)

@@ -45,64 +45,64 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       331-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       516-750  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      753-1158  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1161-1229  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1232-1449  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1452-1565  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1568-1805  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1808-1905  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1908-2043  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2046-2327  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2330-2523  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2526-2617  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2620-2699  prompts           Load training and held-out prompts as token ids
-#     2702-2919  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2922-3180  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3183-3512  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3515-3670  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3673-3905  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3908-4049  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4052-4114  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4117-4372  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4375-4533  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4536-4712  play              Play a policy's conversations with environments; each turn samples all open …
-#     4715-4899  play setup        Set up and score conversations, for all programs that take --environment
-#     4902-5400  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5403-5640  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5643-5930  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5933-6252  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6255-6303  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6306-6378  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     6381-6633  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6636-6718  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6721-6993  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6996-7133  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7136-7328  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7331-7518  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7521-7810  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7813-7894  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7897-8203  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8206-8313  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8316-8610  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8613-8707  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8710-8878  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8881-9204  memory            The memory that a run will need, from the shape of its networks
-#     9207-9446  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9449-9533  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9536-9691  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9694-9799  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9802-9849  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9852-9884  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9887-9956  summary           summary.json and the lines at the end of a run
-#    9959-10324  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10327-10358  paired tests      Intervals, paired tests, pass@k
-#   10361-10385  settings          Settings of the trainer
-#   10388-10462  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10465-10650  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10653-10775  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10778-10797  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10800-10959  step              One step: rollout, experience, update, in the order of the data
-#   10962-11051  run               The memory and the plan of a run, its loop, and the command line
+#      753-1160  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1163-1232  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1235-1452  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1455-1568  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1571-1808  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1811-1908  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1911-2046  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2049-2330  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2333-2530  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2533-2624  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2627-2706  prompts           Load training and held-out prompts as token ids
+#     2709-2926  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2929-3190  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3193-3522  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3525-3680  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3683-3915  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3918-4059  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4062-4124  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4127-4382  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4385-4543  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4546-4722  play              Play a policy's conversations with environments; each turn samples all open …
+#     4725-4909  play setup        Set up and score conversations, for all programs that take --environment
+#     4912-5412  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5415-5652  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5655-5942  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5945-6264  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6267-6315  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     6318-6391  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     6394-6646  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6649-6731  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6734-7006  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7009-7146  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7149-7341  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7344-7531  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7534-7823  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7826-7907  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7910-8216  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8219-8326  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8329-8623  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8626-8720  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8723-8891  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8894-9217  memory            The memory that a run will need, from the shape of its networks
+#     9220-9459  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9462-9546  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9549-9710  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9713-9818  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9821-9868  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9871-9903  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9906-9975  summary           summary.json and the lines at the end of a run
+#    9978-10343  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10346-10377  paired tests      Intervals, paired tests, pass@k
+#   10380-10404  settings          Settings of the trainer
+#   10407-10481  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10484-10669  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10672-10795  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10798-10817  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10820-10979  step              One step: rollout, experience, update, in the order of the data
+#   10982-11071  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -347,12 +347,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -869,6 +869,8 @@ def raised_in_all() -> Iterator[None]:
         kind = MemoryError if is_out_of_memory(error) else UserError
         whole = size == 1 or isinstance(error, UserError | StopRequested)
         failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+        if not whole:
+            traceback.print_exception(error)
     gather_rows([], failure)
 
 
@@ -1198,7 +1200,8 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process outlives the run
+        say_once.cache_clear()  # a notebook's process outlives the run
+        while LOCKS:
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -2481,7 +2484,11 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
-        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+        for i, message in enumerate(asked):
+            longer = [*asked[:i], message | {"content": f"{message['content']} x"}, *asked[i + 1 :]]
+            if message["role"] in ("system", "user"):
+                with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
+                yield from [message] if with_more == text else ()
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -2508,7 +2515,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
     if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
         fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -3017,7 +3024,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
@@ -3388,7 +3398,7 @@ def known_scores(samples: list[dict]) -> list[float]:
 def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
     """Raise RewardError if all rewards were None in three rollouts in a row, or in every rollout of a shorter run."""
     if rollouts_in_a_row >= min(3, rollouts):
-        got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
+        got = f"reward {', '.join(names)}: got None for every completion of {rollouts_in_a_row} rollouts in a row"
         raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 
@@ -5306,16 +5316,17 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
-        if not frozen and not config.lora_rank and device.type == "cpu":
-            add_sparsely(model)
     return model.eval()
 
 
-def add_sparsely(model) -> None:
-    """Make tied embeddings add rows to the output layer's gradient, which saves two matrices of its size."""
-    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
     weight = first.weight
-    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
         return
     first.sparse = True
 
@@ -5345,7 +5356,8 @@ def add_lora(model, config: BaseConfig):
         warnings.filterwarnings("ignore", message=RENAMED)
         adapted = get_peft_model(model, lora).eval()
     bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
         say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
     return adapted
 
@@ -6358,7 +6370,8 @@ def onednn_linears(policy, device) -> list[tuple]:
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
-    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+    plain = [m for m in policy.modules() if type(m) is torch.nn.Linear and "forward" not in vars(m)]
+    layers = [m for m in plain if type(m.weight) is torch.nn.Parameter and m.weight.numel() >= LARGE]
 
     def form(layer):
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
@@ -8371,7 +8384,7 @@ class ConversationSettings(BaseConfig):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
+        0, "token limit of a conversation (0: the limit of a prompt + max_turns x that of an answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
@@ -9388,7 +9401,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:
@@ -9400,7 +9413,7 @@ def reuse_memory(keep: bool) -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20) or mallopt(M_MMAP_THRESHOLD, 2**25)  # the most in old glibc
         if keep:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
@@ -9560,6 +9573,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -9574,6 +9589,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"
@@ -9618,10 +9635,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
     found = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
-        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
+        texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
-            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+            with open(file, "rb") as f:
+                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
     return found
 
 
@@ -10675,6 +10694,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    add_sparsely(policy, device)
     critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
         trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)

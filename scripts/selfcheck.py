@@ -52,20 +52,20 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       350-394  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
 #       397-415  exit codes           Program exit: errors that a user can fix become a message and an exit code
 #       418-581  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       584-660  reward forms         The forms that a reward function may have, and loading rewards from files
-#       663-695  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       698-757  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       760-830  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      833-1062  trainer              The interface between trainers and checks, and comparing figures
-#     1065-1181  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1184-1334  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1337-1531  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1534-1565  loading              Loading a trainer by its path
-#     1568-1669  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1672-1775  input checks         Checks of inputs: tokens, template, reward
-#     1778-2133  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2136-2298  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2301-2441  run                  Prepare the trainer, run the checks, the command line
+#       584-663  reward forms         The forms that a reward function may have, and loading rewards from files
+#       666-698  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       701-760  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       763-833  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      836-1065  trainer              The interface between trainers and checks, and comparing figures
+#     1068-1184  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1187-1337  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1340-1534  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1537-1568  loading              Loading a trainer by its path
+#     1571-1672  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1675-1778  input checks         Checks of inputs: tokens, template, reward
+#     1781-2136  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2139-2301  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2304-2444  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -204,12 +204,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -621,7 +621,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:

@@ -46,49 +46,49 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       270-315  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       318-500  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       503-694  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      697-1044  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1047-1115  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1118-1335  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1338-1451  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1454-1701  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1704-1801  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1804-1939  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1942-2223  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2226-2419  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2422-2507  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2510-2589  prompts           Load training and held-out prompts as token ids
-#     2592-2668  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2671-2726  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2729-2946  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2949-3207  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3210-3522  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3525-4004  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4007-4170  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4173-4427  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4430-4634  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4637-4685  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4688-4760  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     4763-4976  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4979-5061  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5064-5299  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5302-5439  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5442-5634  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5637-5824  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5827-5833  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5836-5917  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5920-5966  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5969-5987  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5990-6262  memory            The memory that a run will need, from the shape of its networks
-#     6265-6468  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6471-6626  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6629-6656  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6659-6665  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6668-6789  settings          Settings of the warm start, and contradictions between them
-#     6792-6919  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6922-7084  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7087-7290  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7293-7417  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7420-7656  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#      697-1046  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1049-1118  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1121-1338  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1341-1454  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1457-1704  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1707-1804  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1807-1942  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1945-2226  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2229-2426  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2429-2514  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2517-2596  prompts           Load training and held-out prompts as token ids
+#     2599-2675  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2678-2733  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2736-2953  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2956-3217  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3220-3532  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3535-3999  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4002-4165  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4168-4422  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4425-4629  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4632-4680  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4683-4756  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     4759-4972  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4975-5057  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5060-5295  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5298-5435  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5438-5630  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5633-5820  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5823-5829  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5832-5913  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5916-5962  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5965-5983  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5986-6258  memory            The memory that a run will need, from the shape of its networks
+#     6261-6464  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6467-6628  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6631-6658  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6661-6667  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6670-6791  settings          Settings of the warm start, and contradictions between them
+#     6794-6921  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6924-7086  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7089-7292  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7295-7419  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7422-7658  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -334,12 +334,12 @@ steps max_steps total_training_steps
 group_size num_generations n n_samples_per_prompt
 max_prompt_tokens max_prompt_length prompt_max_len
 max_new_tokens max_completion_length max_response_length response_length generate_max_len
-kl_coef beta init_kl_coef
+kl_coef beta
 gae_lambda lambd lam
 clip_eps_low epsilon
 clip_eps_high epsilon_high
 dual_clip delta
-ppo_epochs num_iterations epochs num_ppo_epochs
+ppo_epochs num_iterations epochs
 epochs num_train_epochs
 mask_truncated mask_truncated_completions
 adam_eps adam_epsilon
@@ -796,6 +796,8 @@ def raised_in_all() -> Iterator[None]:
         kind = MemoryError if is_out_of_memory(error) else UserError
         whole = size == 1 or isinstance(error, UserError | StopRequested)
         failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+        if not whole:
+            traceback.print_exception(error)
     gather_rows([], failure)
 
 
@@ -1084,7 +1086,8 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process outlives the run
+        say_once.cache_clear()  # a notebook's process outlives the run
+        while LOCKS:
             LOCKS.pop().close()
     leave_processes()
     return code
@@ -2377,7 +2380,11 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
-        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+        for i, message in enumerate(asked):
+            longer = [*asked[:i], message | {"content": f"{message['content']} x"}, *asked[i + 1 :]]
+            if message["role"] in ("system", "user"):
+                with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
+                yield from [message] if with_more == text else ()
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -2404,7 +2411,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
     if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
         fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -3044,7 +3051,10 @@ SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last im
 
 def forget_edited(folder: Path) -> None:
     """Unload a folder's modules if a file in it has changed since the last import, as between cells of a notebook."""
-    files = {file: hash(file.read_bytes()) for file in folder.glob("*.py") if file.is_file()}
+    files = {}
+    for file in folder.glob("*.py"):
+        with contextlib.suppress(OSError):
+            files[file] = hash(file.read_bytes())
     if SEEN.get(folder, files) != files:
         places = {name: getattr(module, "__dict__", {}).get("__file__") for name, module in sys.modules.items()}
         for name in [n for n, place in places.items() if Path(str(place)).parent == folder and n != "__main__"]:
@@ -3902,23 +3912,7 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
-        if not frozen and not config.lora_rank and device.type == "cpu":
-            add_sparsely(model)
     return model.eval()
-
-
-def add_sparsely(model) -> None:
-    """Make tied embeddings add rows to the output layer's gradient, which saves two matrices of its size."""
-    first, last = model.get_input_embeddings(), model.get_output_embeddings()
-    weight = first.weight
-    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
-        return
-    first.sparse = True
-
-    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
-        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-
-    weight.register_post_accumulate_grad_hook(densify)
 
 
 def add_lora(model, config: BaseConfig):
@@ -3941,7 +3935,8 @@ def add_lora(model, config: BaseConfig):
         warnings.filterwarnings("ignore", message=RENAMED)
         adapted = get_peft_model(model, lora).eval()
     bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
         say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
     return adapted
 
@@ -4740,7 +4735,8 @@ def onednn_linears(policy, device) -> list[tuple]:
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
-    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+    plain = [m for m in policy.modules() if type(m) is torch.nn.Linear and "forward" not in vars(m)]
+    layers = [m for m in plain if type(m.weight) is torch.nn.Parameter and m.weight.numel() >= LARGE]
 
     def form(layer):
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
@@ -6419,7 +6415,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:
@@ -6431,7 +6427,7 @@ def reuse_memory(keep: bool) -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20) or mallopt(M_MMAP_THRESHOLD, 2**25)  # the most in old glibc
         if keep:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
@@ -6495,6 +6491,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -6509,6 +6507,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"
@@ -6553,10 +6553,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
     found = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
-        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
+        texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
-            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+            with open(file, "rb") as f:
+                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
     return found
 
 

@@ -1530,7 +1530,7 @@ def test_three_rollouts_in_a_row_without_a_score_end_the_run():
     sampler.reward = FewScores([False, False, True, False, False, False])
     for step in range(5):
         sampler.rollout(step, {})
-    with pytest.raises(RewardError, match="reward a: got None for every completion of several rollouts"):
+    with pytest.raises(RewardError, match="reward a: got None for every completion of 3 rollouts in a row"):
         sampler.rollout(5, {})
 
 

@@ -137,7 +137,7 @@ KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
         (
             DATED,
             "",
-            "writes today's date, so another day gives other prompts; try --chat_template FILE, or a date_string",
+            "may write today's date, so another day gives other prompts; try --chat_template FILE, or a date_string",
         ),
         (DATED, '{"date_string": "1 May"}', ""),
     ],

@@ -160,7 +160,11 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
     for messages in kinds.values() if tokenizer.chat_template else ():
         asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
         text = write_chat(tokenizer, asked, add_generation_prompt=True, **settings) if asked else ""
-        yield from (m for m in asked if m["role"] in ("system", "user") and m["content"].strip() not in text)
+        for i, message in enumerate(asked):
+            longer = [*asked[:i], message | {"content": f"{message['content']} x"}, *asked[i + 1 :]]
+            if message["role"] in ("system", "user"):
+                with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
+                yield from [message] if with_more == text else ()
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -187,7 +191,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
     if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
         fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} writes today's date, so another day gives other prompts; try {fix}")
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

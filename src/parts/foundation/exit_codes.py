@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from parts.foundation.messages import UserError, is_disk_full, is_out_of_memory, memory_shortage, say
+from parts.foundation.messages import UserError, is_disk_full, is_out_of_memory, memory_shortage, say, say_once
 from parts.foundation.processes import LOCKS, end_at_once, leave_processes, use_huge_pages, wait_passively, world
 
 
@@ -46,7 +46,8 @@ def exit_code(
             end_at_once(code)
         return code
     finally:
-        while LOCKS:  # a notebook's process outlives the run
+        say_once.cache_clear()  # a notebook's process outlives the run
+        while LOCKS:
             LOCKS.pop().close()
     leave_processes()
     return code

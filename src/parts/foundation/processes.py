@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,8 @@ def raised_in_all() -> Iterator[None]:
         kind = MemoryError if is_out_of_memory(error) else UserError
         whole = size == 1 or isinstance(error, UserError | StopRequested)
         failure = error if whole else kind(f"process {rank}: {type(error).__name__}: {error}")
+        if not whole:
+            traceback.print_exception(error)
     gather_rows([], failure)
 
 

@@ -64,7 +64,7 @@ class ConversationSettings(BaseConfig):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "token limit of a conversation (0: longest prompt + max_turns x longest answer)"
+        0, "token limit of a conversation (0: the limit of a prompt + max_turns x that of an answer)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)

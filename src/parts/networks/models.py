@@ -428,16 +428,17 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
-        if not frozen and not config.lora_rank and device.type == "cpu":
-            add_sparsely(model)
     return model.eval()
 
 
-def add_sparsely(model) -> None:
-    """Make tied embeddings add rows to the output layer's gradient, which saves two matrices of its size."""
-    first, last = model.get_input_embeddings(), model.get_output_embeddings()
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
     weight = first.weight
-    if last is None or last.weight is not weight or not isinstance(first, torch.nn.Embedding):
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
         return
     first.sparse = True
 
@@ -467,7 +468,8 @@ def add_lora(model, config: BaseConfig):
         warnings.filterwarnings("ignore", message=RENAMED)
         adapted = get_peft_model(model, lora).eval()
     bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    if share := sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters()):
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
         say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
     return adapted
 

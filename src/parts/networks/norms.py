@@ -62,7 +62,8 @@ def onednn_linears(policy, device) -> list[tuple]:
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
-    layers = [m for m in policy.modules() if type(m) is torch.nn.Linear and m.weight.numel() >= LARGE]
+    plain = [m for m in policy.modules() if type(m) is torch.nn.Linear and "forward" not in vars(m)]
+    layers = [m for m in plain if type(m.weight) is torch.nn.Parameter and m.weight.numel() >= LARGE]
 
     def form(layer):
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")

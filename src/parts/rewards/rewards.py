@@ -220,7 +220,7 @@ def known_scores(samples: list[dict]) -> list[float]:
 def refuse_unscored(rollouts_in_a_row: int, rollouts: int, names) -> None:
     """Raise RewardError if all rewards were None in three rollouts in a row, or in every rollout of a shorter run."""
     if rollouts_in_a_row >= min(3, rollouts):
-        got = f"reward {', '.join(names)}: got None for every completion of several rollouts"
+        got = f"reward {', '.join(names)}: got None for every completion of {rollouts_in_a_row} rollouts in a row"
         raise RewardError(f"{got}; expected numbers; try checking the columns that it reads")
 
 

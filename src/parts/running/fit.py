@@ -199,7 +199,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.4 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:
@@ -211,7 +211,7 @@ def reuse_memory(keep: bool) -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20)
+        mallopt(M_MMAP_THRESHOLD, 2**30 if keep else 2**20) or mallopt(M_MMAP_THRESHOLD, 2**25)  # the most in old glibc
         if keep:
             mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 

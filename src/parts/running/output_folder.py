@@ -41,6 +41,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary, before = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "before"))
     shutil.rmtree(temporary, ignore_errors=True)
+    if before.exists() and not target.exists():  # a kill came between the two renames below
+        os.replace(before, target)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -55,6 +57,8 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         shutil.rmtree(before, ignore_errors=True)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        if before.exists() and not target.exists():
+            os.replace(before, target)
         said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
             said = f"got a full disk while saving {target}; expected enough space; try deleting files"
@@ -99,10 +103,12 @@ def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
     found = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
-        texts = [str(text) for text in (value if isinstance(value, list) else [value]) if name != "metrics_file"]
+        texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
+        texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
-            found[file] = name, "sha256 " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+            with open(file, "rb") as f:
+                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
     return found
 
 

@@ -8,7 +8,7 @@ from parts.foundation.messages import need
 from parts.learning.optimizer import adamw, default_learning_rate
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.models import end_and_pad_ids, load_policy, load_tokenizer
+from parts.networks.models import add_sparsely, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
 from programs.on_policy_distillation.settings import Config
@@ -38,6 +38,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
     """Load tokenizer, student (from a checkpoint where there is one) and teacher."""
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    add_sparsely(policy, device)
     if config.gradient_checkpointing:
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)

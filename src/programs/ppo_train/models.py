@@ -30,6 +30,7 @@ from parts.networks.models import (
     Models,
     adapter_settings,
     add_lora,
+    add_sparsely,
     check_context,
     check_tokens,
     end_and_pad_ids,
@@ -68,6 +69,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    add_sparsely(policy, device)
     critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
         trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
