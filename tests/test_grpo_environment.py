@@ -391,7 +391,7 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
     code, _, error = ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")
     own_module(place).BROKEN = False
     line = 1 + OWN.split("self.nothing")[0].count("\n")
-    assert code == 3 and f"own.py:{line}" in error and "AttributeError" in error and "row " in error
+    assert code == 3 and f"own.py:{line}" in error and "AttributeError" in error and ".jsonl:" in error
     assert "Traceback" not in error
     assert ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")[0] == 0
     assert without_clock(parts)[2:] == metrics[2:]

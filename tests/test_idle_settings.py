@@ -72,7 +72,7 @@ def test_what_a_preset_is_named_for_acts(preset):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """weights(*flags) -> the policy after a step of 16 completions whose scores differ."""
+    """weights(*flags) -> the policy after two steps of 16 completions whose scores differ."""
     folder = tmp_path_factory.mktemp("weights")
     (folder / "pay.py").write_text("def pay(prompt, completion):\n    return sum(map(ord, completion)) % 7 / 7\n")
     script = load_script("ppo_train")
@@ -80,7 +80,7 @@ def weights(tmp_path_factory):
     def run(*flags: str) -> torch.Tensor:
         out = folder / f"run{len(list(folder.iterdir()))}"
         sizes = (
-            "--steps=1 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32 --device=cpu"
+            "--steps=2 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32 --device=cpu"
         )
         data = [f"--data={EVAL_DATA}", f"--reward={folder / 'pay.py'}:pay", f"--output_dir={out}"]
         assert script.main([*sizes.split(), *data, *flags]) == 0

@@ -475,7 +475,7 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
     run("ok", "--resume", "--steps=2", spec=spec, code=3)
     error = capsys.readouterr().err
     line = 1 + TOOLS.split("self.nothing")[0].count("\n")
-    assert f"own.py:{line}" in error and "AttributeError" in error and "row " in error and "prompt '" in error
+    assert f"own.py:{line}" in error and "AttributeError" in error and ".jsonl:" in error and "prompt '" in error
     assert (folder / "checkpoints" / "step-000001").is_dir()
     module["BROKEN"] = False
     run("ok", "--resume", "--steps=2", spec=spec)

@@ -415,14 +415,14 @@ ALONE = {
     ),
     "sequence means in each micro-batch": (
         "accumulation",
-        "piece, _ = trimmed(batch, piece_rows)\n",
-        "piece, _ = trimmed(batch, piece_rows)\n"
+        "for _, _, piece in pieces_of_batch(config, models, batch, rows):\n",
+        "for piece_rows, _, piece in pieces_of_batch(config, models, batch, rows):\n"
         '        tokens = batch["response_mask"].sum() / len(rows) * len(piece_rows)\n',
     ),
     "sampler without the temperature": (
         "sampler_agreement",
-        "dist = torch.log_softmax(logits / self.config.temperature, dim=-1)",
-        "dist = torch.log_softmax(logits, dim=-1)",
+        "logits = tempered(lm_logits(models.policy, states), self.config.temperature)",
+        "logits = tempered(lm_logits(models.policy, states), 1.0)",
     ),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
 }
