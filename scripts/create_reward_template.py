@@ -233,7 +233,7 @@ RELATIONS = (
         "reward",
         "rewards are functions, which may call a model; try --reward FILE.py:function",
     ),
-    ("ref_model ref_pretrain", "kl_coef", "the reference is the initial --model; try --kl_coef above 0"),
+    ("ref_model ref_pretrain", "kl_coef algorithm", "the reference is the initial --model; try --kl_coef above 0"),
     ("system_prompt", "prompt_column steps", "prompts are sent unchanged; try a system message in each prompt"),
     ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
     ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
