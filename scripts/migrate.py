@@ -2542,7 +2542,7 @@ BY_HAND = r"""{
   "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
   "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_losses": {
-  "since": "0.29", "why": "every loss used f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now ignore it",
+  "since": "0.29", "why": "every loss took f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now refuse it",
   "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810",
   "configs": ["DPOConfig"], "before": "0.28", "member": false,
   "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"],

@@ -793,14 +793,14 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.23", MEMBER.format("ALPHA"), 0, 'import DPOConfig, DPOTrainer\n|="reverse_kl"', "FDiv", "never equalled"),
     ("0.24", MEMBER.format("ALPHA"), 0, '="alpha_divergence"|coef=0.7', "FDiv", "the exponent -a; now a - 1"),
     ("0.27", MEMBER.format("JS"), 0, '="js_divergence"|coef=0.3', "FDiv", "the text of a member"),
-    ("0.28", MEMBER.format("JS"), 0, '="reverse_kl"|coef=0.3', "FDiv", "never equals it"),
+    ("0.28", MEMBER.format("JS"), 0, '="reverse_kl"|coef=0.3', "FDiv", "never matched"),
     (
         "0.28",
         DPO.replace("rpo", "f_divergence_type='js_divergence', rpo"),
         0,
         '="reverse_kl"',
         "js_",
-        "never equals it",
+        "never matched",
     ),
     ("0.20", MEMBER.format("JS") + "print(FDivergenceType)\n", 3, "import FDivergenceType", "", "text of its member"),
     # dpo_trainer.py:810 of 1.16.0 refuses it
@@ -810,7 +810,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         3,
         "",
         "",
-        "apo do not",
+        "apo now refuse it",
     ),
     ("0.20", JS, 0, "='js_divergence'", "", "apart"),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
