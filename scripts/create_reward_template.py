@@ -58,20 +58,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       367-584  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       587-675  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       678-877  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      880-1162  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1165-1271  extracts         Extract from a Python file what some of its names need
-#     1274-1486  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1489-1600  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1603-1864  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1867-2017  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2020-2234  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2237-2307  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2310-2862  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2865-3169  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3172-3310  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3313-3446  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3449-3647  command          The command line
+#       678-872  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      875-1157  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1160-1266  extracts         Extract from a Python file what some of its names need
+#     1269-1481  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1484-1595  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1598-1859  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1862-2012  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2015-2229  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2232-2302  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2305-2857  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2860-3164  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3167-3305  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3308-3441  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3444-3642  command          The command line
 
 import argparse
 import ast
@@ -852,11 +852,6 @@ def hub_is_reached() -> bool:
         hub.HF_HUB_OFFLINE = True
         return False
     return True
-
-
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    return [row for _, row in placed_rows(source)]
 
 
 def placed_rows(source: str) -> list[tuple[str, dict]]:
@@ -3222,8 +3217,8 @@ def trial_cases(args) -> list[tuple[str, dict]]:
     if not args.data and gold in ("tests", "test_cases", "test", "test_list"):
         return [(text, {gold: TESTS_OF_DOUBLE}) for text in (DOUBLE, DOUBLE.replace("2 * x", "x + 4"), "")]
     cases = {}
-    for number, row in enumerate(read_rows(args.data)[:200] if args.data else [{gold: "42"}], start=1):
-        got, fits = f"got row {number} of {args.data} with {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
+    for place, row in placed_rows(args.data)[:200] if args.data else [("", {gold: "42"})]:
+        got, fits = f"{place}: got {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
         need(fits or not args.inline, f"{got}; expected a text, as verl gives it; {OTHERWISE}")
         row |= {gold: row.get(gold)}
         truth = row[gold]["ground_truth"] if gold == "reward_model" else row[gold]

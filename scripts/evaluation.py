@@ -85,14 +85,14 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6339-6503  paired tests        Intervals, paired tests, pass@k
 #     6506-6558  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #     6561-6703  settings            Settings
-#     6706-6876  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6879-7169  tasks               What a task is; generation, mathematics, code
-#     7172-7316  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7319-7510  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7513-7661  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7664-7929  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7932-8051  models              Models in vLLM, on servers, and none; opening those that were named
-#     8054-8223  run                 Running the tasks, and the command line
+#     6706-6872  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6875-7165  tasks               What a task is; generation, mathematics, code
+#     7168-7313  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7316-7507  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7510-7658  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7661-7926  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7929-8048  models              Models in vLLM, on servers, and none; opening those that were named
+#     8051-8220  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -6721,16 +6721,16 @@ def sibling(name: str):
     return sys.modules[module_name]
 
 
-def rows_of(source: str, flag: str = "--data") -> list[dict]:
-    """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
+def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
+    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none."""
     need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
-        rows = read_rows(source)
+        rows = placed_rows(source)
     else:
         loader = sibling("data_loader")
         try:
-            rows = list(loader.load_rows(source).rows)
+            rows = [(f"{source}, row {i}", row) for i, row in enumerate(loader.load_rows(source).rows, 1)]
         except loader.UserError as error:
             raise UserError(str(error)) from None
     need(rows, f"got data {source!r} without rows; expected at least one")
@@ -6749,22 +6749,21 @@ def what_asks(task, row: dict):
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
-    rows, shots, first = rows_of(task.source), [], 1
+    placed, shots = placed_rows_of(task.source), []
     if config.fewshot and task.asks:
         same_rows = not config.fewshot_data
-        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
-        shots, found = pool[: config.fewshot], rows
+        shots, found = [row for _, row in pool[: config.fewshot]], placed
         shown = [what_asks(task, row) for row in shots]
-        rows = [row for row in found if what_asks(task, row) not in shown]
-        need(rows, "got no rows besides the worked examples; expected others; try another --fewshot_data")
-        first += found.index(rows[0])
-        if len(rows) < len(found):
-            say(f"{task.label}: {len(found) - len(rows)} rows serve as worked examples and are not evaluated")
-    limit = task.settings["limit"] or config.limit
-    rows = rows[:limit] if limit else rows
-    for number, row in enumerate(rows, first):
+        placed = [(place, row) for place, row in found if what_asks(task, row) not in shown]
+        need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
+        if len(placed) < len(found):
+            say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
+    placed = placed[: task.settings["limit"] or config.limit or None]
+    rows = [row for _, row in placed]
+    for place, row in placed:
         try:
             task.check_row(row)
             if task.asks:
@@ -6772,11 +6771,8 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             if config.completion_column:
                 given_texts(config, row)
         except UserError as error:
-            raise type(error)(f"{task.source}, row {number}: {error}") from None
-    try:
-        task.decide(rows, first)
-    except UserError as error:
-        raise UserError(f"{task.source}, {error}") from None
+            raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         asked = [(task.unused(row), task.question(row)) for row in rows]
         read = [
@@ -6996,8 +6992,8 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def decide(self, rows: list[dict], first: int) -> None:
-        """Settle what holds for all rows, whose first has this number; UserError where it cannot be."""
+    def decide(self, placed: list[tuple[str, dict]]) -> None:
+        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
@@ -7284,15 +7280,16 @@ class MultipleChoice(Task):
         choices, indices = self.choices_and_readings(row)
         return choices, indices.get(self.reading, next(iter(indices.values())))
 
-    def decide(self, rows, first):
+    def decide(self, placed):
         """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
-        indices = [self.choices_and_readings(row)[1] for row in rows]
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
         unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
         if unsure is None:
             return
         fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
-        texts, gold = self.choices_and_readings(rows[unsure])[0], self.require(rows[unsure], GOLD_COLUMNS)
-        got = f"row {first + unsure}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
         need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
         (self.reading,) = fitting
 

@@ -643,13 +643,13 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 }
 
 
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line raises UserError with its file and line number (blank lines count)."""
+def placed_json_lines(path: Path) -> list[tuple[str, dict]]:
+    """(`FILE:LINE`, row) of each row that `read_json_lines` reads."""
     rows = []
     with open_text(str(path), "jsonl")[0] as stream:
         for line, row in json_lines(stream):
             need(not isinstance(row, RowFlaw), f"{path}:{line}: {row}")
-            rows.append(row)
+            rows.append((f"{path}:{line}", row))
     return rows
 
 
@@ -2399,9 +2399,9 @@ def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
     try:
-        found = read_json_lines(Path(file))
+        found = placed_json_lines(Path(file))
         need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
-        return [{"prompt": prompt_of(x, column, f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None

@@ -2697,7 +2697,7 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
     return rows, evaluated
 
 
-def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+def evaluated_rows(config: BaseConfig, rows: list) -> list:
     """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
@@ -9401,7 +9401,7 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(line)
     peak = max(sizes.estimate(config).values(), default=0)
     if device == "cpu" and peak > 2**30:
-        reuse_memory(1.6 * peak < memory_for_each(device, sizes.aside).get("free", 0))
+        reuse_memory(1.25 * peak < memory_for_each(device, sizes.aside).get("free", 0))
 
 
 def reuse_memory(keep: bool) -> None:

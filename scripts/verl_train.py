@@ -86,19 +86,19 @@ failed, 128 + n stopped by signal n.
 #     6337-6773  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
 #     6776-6844  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
 #     6847-6925  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6928-7025  data              Rows as verl reads them
-#     7028-7116  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7119-7366  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7369-7620  overrides         Our settings as verl's overrides
-#     7623-7771  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7774-7869  memory            Memory of one GPU, and sizes that do not divide
-#     7872-8092  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8095-8235  job folder        The folder of a job: data, rewards, an environment, settings
-#     8238-8347  checks            --check: everything that can be verified before a run
-#     8350-8624  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8627-8848  export            --export: a job as four files that need neither this script nor its bundle
-#     8851-8943  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8946-8994  command           The command line
+#     6928-7026  data              Rows as verl reads them
+#     7029-7117  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7120-7367  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7370-7621  overrides         Our settings as verl's overrides
+#     7624-7772  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7775-7870  memory            Memory of one GPU, and sizes that do not divide
+#     7873-8093  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8096-8237  job folder        The folder of a job: data, rewards, an environment, settings
+#     8240-8349  checks            --check: everything that can be verified before a run
+#     8352-8626  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8629-8850  export            --export: a job as four files that need neither this script nor its bundle
+#     8853-8945  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8948-8996  command           The command line
 
 import argparse
 import ast
@@ -2511,7 +2511,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
-def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+def evaluated_rows(config: BaseConfig, rows: list) -> list:
     """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows
@@ -6931,13 +6931,14 @@ FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a r
 
 
 def verl_rows(
-    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False
+    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False, places=()
 ) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
     `source` is for rows without one; verl groups its validation metrics by it. `conversations` begin with a user's turn
-    and note which columns their row lacks. A column that is not text, numbers or booleans throughout is JSON text, and
-    named in `json_columns`. Rows that others wrote in verl's form stay as they are, with agent_name, tools_kwargs, ….
+    and note which columns their row lacks. Messages name a row by its entry in `places`. A column that is not text,
+    numbers or booleans throughout is JSON text, and named in `json_columns`. Rows that others wrote in verl's form stay
+    as they are, with agent_name, tools_kwargs, ….
     """
     foreign = False
     if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
@@ -6947,7 +6948,7 @@ def verl_rows(
     texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
     written = []
     for index, row in enumerate(rows):
-        where = f"row {index + 1}"
+        where = places[index] if places else f"row {index + 1}"
         prompt = prompt_of(row, prompt_column, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         need(
@@ -8179,8 +8180,9 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
-    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
+    placed = evaluated_rows(config, placed_rows(source)) if split == "test" else placed_rows(source)
+    places, read = [place for place, _ in placed], [row for _, row in placed]
+    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup), places)
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     for row in rows:
         row["data_source"] = config.data_source or row["data_source"]

@@ -666,12 +666,12 @@ def test_multiple_choice_forms_of_gold(ev):
     assert task.choices({"options": choices, "answer": ["B"]}) == (choices, 1)
     one, two = {"choices": ["3", "4", "0", "1"], "answer": "0"}, {"choices": ["5", "6"]}
     for answer, picked in (("0", [0, 0]), ("1", [0, 1]), ("5", [2, 0])):  # by place or text, as the other row says
-        task.decide([one, two | {"answer": answer}], 1)
+        task.decide([("f:1", one), ("f:2", two | {"answer": answer})])
         assert [task.choices(row)[1] for row in (one, two | {"answer": answer})] == picked
     other = {"choices": choices}
     for rows in ([one], [one, other | {"answer": "B"}, other | {"answer": "red"}]):
-        with pytest.raises(ev.UserError, match="row 4: got answer '0'"):
-            task.decide(rows, 4)
+        with pytest.raises(ev.UserError, match="f:4: got answer '0'"):
+            task.decide([(f"f:{i}", row) for i, row in enumerate(rows, 4)])
     for answer in (2, "C", "green", True, -1):
         with pytest.raises(ev.UserError, match="expected an index"):
             task.choices({"choices": choices, "answer": answer})
@@ -921,7 +921,7 @@ def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path)
     model = str(trained_model(tmp_path, "run", data=data, hold_out=10))
     task = ev.make_task("generation", ev.Config(task=["generation"]))
     assert ev.count_trained(model, [(task, rows)]) == {"generation": 20}
-    assert ev.count_trained(model, [(task, ev.rows_of(file))]) == {} and len(held_out) == 10
+    assert ev.count_trained(model, [(task, ev.read_rows(file))]) == {} and len(held_out) == 10
 
 
 @pytest.mark.long
@@ -1000,7 +1000,7 @@ BAD = {
     "no data": (["--task", "math"], "got no --data"),
     "no file": (["--task", "math", "--data", "nowhere/at/all.jsonl"], "is not a file"),
     "empty set": (["--task", "math", "--data", "{empty}"], "without rows"),
-    "missing column": (["--task", "math", "--data", "{one}"], "row 1: task math got columns prompt"),
+    "missing column": (["--task", "math", "--data", "{one}"], "one.jsonl:2: task math got columns prompt"),
     "missing tests": (["--task", "code", "--data", "{one}"], "expected one of tests"),
     "missing choices": (["--task", "multiple_choice", "--data", "{one}"], "expected one of choices"),
     "more k than n": (["--task", "code:k=10", "--data", "{one}"], "try --n 10"),
@@ -1026,8 +1026,11 @@ BAD = {
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
-    "surrogate": (["--task", "generation", "--data", "{half}"], "row 2: column prompt: got 'bad \\ud800 char'"),
-    "surrogate text": (["--task", "perplexity", "--data", "{half}"], "row 1: got 'a \\udc00' with half a surrogate"),
+    "surrogate": (["--task", "generation", "--data", "{half}"], "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
+    "surrogate text": (
+        ["--task", "perplexity", "--data", "{half}"],
+        "h.jsonl:1: got 'a \\udc00' with half a surrogate",
+    ),
     "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "got no column 'x'"),
 }
 
@@ -1036,10 +1039,11 @@ BAD = {
 def test_bad_input_is_clear(ev, tmp_path, name, capsys):
     flags, expected = BAD[name]
     places = {
-        "one": write_lines(tmp_path / "one.jsonl", [{"prompt": "a"}]),
+        "one": str(tmp_path / "one.jsonl"),
         "empty": write_lines(tmp_path / "e.jsonl", []),
         "half": write_lines(tmp_path / "h.jsonl", [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]),
     }
+    (tmp_path / "one.jsonl").write_text('\n{"prompt": "a"}\n')
     if "{old}" in flags:
         places["old"] = str(tmp_path / "old.json")
         (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')

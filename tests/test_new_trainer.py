@@ -286,7 +286,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
             ["got --model, --data without --reward", ".py:fun"],
         ),
         ([*DATA, "rows.csv"], ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
-        ([*DATA, "asked.jsonl"], ["asked.jsonl, row 1: got columns question, answer", "--out asked_read.jsonl"]),
+        ([*DATA, "asked.jsonl"], ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
         ([*DATA, "gold.jsonl"], ["reward takes 'answer'", "with the columns gold"]),
     ],

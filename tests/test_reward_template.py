@@ -1074,7 +1074,7 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, mon
         (["mine.py:needs_ids"], "which reads completion_ids; expected the completion and one column"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
-        (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
+        (["mine.py:batch", "--data", "numbers.jsonl"], "numbers.jsonl:1: got answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
     ],
 )

@@ -80,7 +80,7 @@ def load_splits(config: BaseConfig, tokenizer, check=mark_trained) -> tuple[list
     return rows, evaluated
 
 
-def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+def evaluated_rows(config: BaseConfig, rows: list) -> list:
     """Draw `eval_rows` held-out rows (0: all), in their order; every run draws the same ones, so that runs compare."""
     if not 0 < config.eval_rows < len(rows):
         return rows

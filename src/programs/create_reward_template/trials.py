@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.rows import read_rows
+from parts.data.rows import placed_rows
 from parts.foundation.messages import need, say
 from parts.rewards.reward_forms import as_reward, find_reward, import_file
 from parts.rewards.rewards import CallFailed, CallLimits, answers, scored_batch
@@ -65,8 +65,8 @@ def trial_cases(args) -> list[tuple[str, dict]]:
     if not args.data and gold in ("tests", "test_cases", "test", "test_list"):
         return [(text, {gold: TESTS_OF_DOUBLE}) for text in (DOUBLE, DOUBLE.replace("2 * x", "x + 4"), "")]
     cases = {}
-    for number, row in enumerate(read_rows(args.data)[:200] if args.data else [{gold: "42"}], start=1):
-        got, fits = f"got row {number} of {args.data} with {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
+    for place, row in placed_rows(args.data)[:200] if args.data else [("", {gold: "42"})]:
+        got, fits = f"{place}: got {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
         need(fits or not args.inline, f"{got}; expected a text, as verl gives it; {OTHERWISE}")
         row |= {gold: row.get(gold)}
         truth = row[gold]["ground_truth"] if gold == "reward_model" else row[gold]

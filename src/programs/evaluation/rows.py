@@ -9,7 +9,7 @@ from pathlib import Path
 from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
 from parts.data.question_parts import warn_odd_answers, warn_unread
-from parts.data.rows import is_hub_id, read_rows
+from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import BUNDLE, EMBEDDED_EVAL
 from parts.foundation.messages import UserError, need, say
 
@@ -29,16 +29,16 @@ def sibling(name: str):
     return sys.modules[module_name]
 
 
-def rows_of(source: str, flag: str = "--data") -> list[dict]:
-    """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
+def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
+    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none."""
     need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
-        rows = read_rows(source)
+        rows = placed_rows(source)
     else:
         loader = sibling("data_loader")
         try:
-            rows = list(loader.load_rows(source).rows)
+            rows = [(f"{source}, row {i}", row) for i, row in enumerate(loader.load_rows(source).rows, 1)]
         except loader.UserError as error:
             raise UserError(str(error)) from None
     need(rows, f"got data {source!r} without rows; expected at least one")
@@ -57,22 +57,21 @@ def what_asks(task, row: dict):
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
-    rows, shots, first = rows_of(task.source), [], 1
+    placed, shots = placed_rows_of(task.source), []
     if config.fewshot and task.asks:
         same_rows = not config.fewshot_data
-        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
-        shots, found = pool[: config.fewshot], rows
+        shots, found = [row for _, row in pool[: config.fewshot]], placed
         shown = [what_asks(task, row) for row in shots]
-        rows = [row for row in found if what_asks(task, row) not in shown]
-        need(rows, "got no rows besides the worked examples; expected others; try another --fewshot_data")
-        first += found.index(rows[0])
-        if len(rows) < len(found):
-            say(f"{task.label}: {len(found) - len(rows)} rows serve as worked examples and are not evaluated")
-    limit = task.settings["limit"] or config.limit
-    rows = rows[:limit] if limit else rows
-    for number, row in enumerate(rows, first):
+        placed = [(place, row) for place, row in found if what_asks(task, row) not in shown]
+        need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
+        if len(placed) < len(found):
+            say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
+    placed = placed[: task.settings["limit"] or config.limit or None]
+    rows = [row for _, row in placed]
+    for place, row in placed:
         try:
             task.check_row(row)
             if task.asks:
@@ -80,11 +79,8 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             if config.completion_column:
                 given_texts(config, row)
         except UserError as error:
-            raise type(error)(f"{task.source}, row {number}: {error}") from None
-    try:
-        task.decide(rows, first)
-    except UserError as error:
-        raise UserError(f"{task.source}, {error}") from None
+            raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         asked = [(task.unused(row), task.question(row)) for row in rows]
         read = [

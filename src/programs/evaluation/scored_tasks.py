@@ -123,15 +123,16 @@ class MultipleChoice(Task):
         choices, indices = self.choices_and_readings(row)
         return choices, indices.get(self.reading, next(iter(indices.values())))
 
-    def decide(self, rows, first):
+    def decide(self, placed):
         """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
-        indices = [self.choices_and_readings(row)[1] for row in rows]
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
         unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
         if unsure is None:
             return
         fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
-        texts, gold = self.choices_and_readings(rows[unsure])[0], self.require(rows[unsure], GOLD_COLUMNS)
-        got = f"row {first + unsure}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
         need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
         (self.reading,) = fitting
 

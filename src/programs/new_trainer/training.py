@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.rows import prompt_of, read_json_lines
+from parts.data.rows import placed_json_lines, prompt_of
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import as_reward, load_rewards
@@ -83,9 +83,9 @@ def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
     try:
-        found = read_json_lines(Path(file))
+        found = placed_json_lines(Path(file))
         need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
-        return [{"prompt": prompt_of(x, column, f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None

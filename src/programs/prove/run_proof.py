@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from parts.data.chat import as_turns, template_settings
 from parts.data.held_out import of_swapped, task_of
 from parts.data.prompts import RESERVED, encode_prompt
-from parts.data.rows import prompt_of, read_rows
+from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads
@@ -67,9 +67,9 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
 def rows_of(source: str, run) -> list[dict]:
     """Rows {"prompt", "columns"} of a file."""
-    rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
-    prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
-    columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
+    rows, reserved = placed_rows(source), (*RESERVED, run.prompt_column)
+    prompts = [prompt_of(row, run.prompt_column, place) for place, row in rows]
+    columns = [{name: value for name, value in row.items() if name not in reserved} for _, row in rows]
     return [{"prompt": prompt, "columns": values} for prompt, values in zip(prompts, columns, strict=True)]
 
 

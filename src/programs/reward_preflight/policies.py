@@ -169,7 +169,7 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     """{variant: script that should get full marks}: the gold column, else a tool that takes the answer, else texts."""
     column = args.gold_column or "gold"
     if row["columns"].get(column) is not None:
-        value, where = row["columns"][column], f"{args.data}, row {row['number']}, column {column}"
+        value, where = row["columns"][column], f"{row['place']}, column {column}"
         return {f"column {column}": [answer_text(x, where) for x in (value if isinstance(value, list) else [value])]}
     scripts = {}
     for tool in [] if args.gold_template else kind["tools"]:

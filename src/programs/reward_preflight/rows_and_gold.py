@@ -6,7 +6,7 @@ import re
 
 from parts.data.answer_marks import hash_mark, stated_gold
 from parts.data.question_parts import warn_unread
-from parts.data.rows import check_prompt, read_rows
+from parts.data.rows import check_prompt, placed_rows
 from parts.foundation.messages import need
 from parts.rewards.schema_examples import example_of
 from parts.rewards.user_code import user_text
@@ -63,7 +63,8 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
     check_prompt(prompt, where)
     reserved = {"prompt", "prompts", "completions", "completion_ids", args.prompt_column}
     columns = {name: value for name, value in raw.items() if name not in reserved}
-    row = {"number": number, "prompt": prompt, "columns": columns, "answer": None, "reasoning": "", "gold": ""}
+    row = {"number": number, "place": where, "prompt": prompt, "columns": columns}
+    row |= {"answer": None, "reasoning": "", "gold": ""}
     answers = answer_columns(args)
     for name in dict.fromkeys([*answers, args.gold_column, *SOLUTIONS]):
         text = text_of(columns.get(name))
@@ -76,10 +77,10 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
 
 def load_rows(args, count: int) -> list[dict]:
     """Read --data and draw `count` rows of it with --seed."""
-    raw = read_rows(args.data)
+    raw = placed_rows(args.data)
     need(raw, f"got data {args.data!r} without rows; expected at least one")
-    rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
-    warn_unread(args.data, [(row, row[args.prompt_column]) for row in raw])
+    rows = [make_row(row, place, i, args) for i, (place, row) in enumerate(raw, 1)]
+    warn_unread(args.data, [(row, row[args.prompt_column]) for _, row in raw])
     return pick(rows, count, args.seed)
 
 

@@ -12,13 +12,14 @@ FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a r
 
 
 def verl_rows(
-    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False
+    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False, places=()
 ) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
     `source` is for rows without one; verl groups its validation metrics by it. `conversations` begin with a user's turn
-    and note which columns their row lacks. A column that is not text, numbers or booleans throughout is JSON text, and
-    named in `json_columns`. Rows that others wrote in verl's form stay as they are, with agent_name, tools_kwargs, ….
+    and note which columns their row lacks. Messages name a row by its entry in `places`. A column that is not text,
+    numbers or booleans throughout is JSON text, and named in `json_columns`. Rows that others wrote in verl's form stay
+    as they are, with agent_name, tools_kwargs, ….
     """
     foreign = False
     if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
@@ -28,7 +29,7 @@ def verl_rows(
     texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
     written = []
     for index, row in enumerate(rows):
-        where = f"row {index + 1}"
+        where = places[index] if places else f"row {index + 1}"
         prompt = prompt_of(row, prompt_column, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         need(

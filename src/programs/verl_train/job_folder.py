@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.data.held_out import mark_trained, overlap_metric
 from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
-from parts.data.rows import read_rows
+from parts.data.rows import placed_rows
 from parts.data.verl_layout import OWN_INFO
 from parts.environments.play_setup import (
     PlaySetup,
@@ -118,8 +118,9 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
-    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
+    placed = evaluated_rows(config, placed_rows(source)) if split == "test" else placed_rows(source)
+    places, read = [place for place, _ in placed], [row for _, row in placed]
+    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup), places)
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     for row in rows:
         row["data_source"] = config.data_source or row["data_source"]
