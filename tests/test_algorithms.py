@@ -1763,7 +1763,7 @@ def test_an_unknown_name_is_refused(capsys):
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
-        ({"algorithm": "clip_cov", "cov_low": 6.0}, "cov_low above cov_high"),
+        ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
         ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
