@@ -1484,7 +1484,7 @@ class Combined:
         self.functions, self.weights, self.mode = list(functions), list(weights or [1.0] * len(functions)), mode
         unfit = not self.functions or len(self.weights) != len(self.functions)
         if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
-            raise ValueError(f"got {mode=}, {weights=}; expected sum, product (none below 0) or gated, a weight each")
+            raise ValueError(f"got {mode=}, {weights=}; expected sum, gated or product (no weight < 0), a weight each")
         if not all(map(_number_between(), self.weights)):
             raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
         parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]

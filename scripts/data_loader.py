@@ -244,7 +244,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -273,7 +273,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -527,7 +527,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -583,7 +583,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -1865,7 +1865,7 @@ def without_placeholder(value):
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
-    """Raise BadRow if a role cannot follow the one before it in chat templates; `before` the first comes that role."""
+    """Raise BadRow if a role cannot follow the one before it in chat templates; `before`: role before the first."""
     for number, message in enumerate(messages):
         role = message["role"]
         if before not in MAY_FOLLOW[role]:
@@ -1971,7 +1971,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 
 def is_note(text: str, name: str) -> bool:
-    """Whether a text of at most two words, such as a puzzle's name or a drawn grid, states nothing."""
+    """Whether a text has at most two words and states nothing, such as a puzzle's name or a drawn grid."""
     words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
     return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
@@ -2594,7 +2594,7 @@ def is_letters(labels: list[str]) -> bool:
 
 
 def as_number(value, choices: Choices) -> int | None:
-    """The number of a choice in a cell; None if it holds none, or if labels are not letters."""
+    """The number of a choice in a cell; None if it holds none, or if the choices have labels other than letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None

@@ -206,7 +206,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -235,7 +235,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -570,9 +570,9 @@ def persistence(values: list[float]) -> float:
 def noise(values: list[float]) -> float:
     """Standard deviation of a step's noise, such that a median of k steps has the standard error 1.25 noise / sqrt k.
 
-    It comes from the distances between neighbouring steps: the larger estimate of their median and upper quartile, as
-    a coarse score often has the distance 0. If both are 0 (rare right answers), the mean is used. Autocorrelated noise
-    counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
+    It is estimated from the distances between neighbouring steps: by their median or their upper quartile, whichever
+    gives more, as a coarse score often has the distance 0; by their mean if both are 0 (rare right answers).
+    Autocorrelated noise counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
@@ -767,7 +767,7 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out metric rose by more than GAIN and kept most of it; without one, correctness counts."""
+        """Whether the held-out metric gained over GAIN and kept 3/4 of its best; without one, if correctness rose."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
@@ -1797,7 +1797,7 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The only log in a run's folder; UserError if there is none or several."""
+    """The first of LOGS in a folder, else the last checkpoint's state, else its only log; UserError otherwise."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
@@ -2772,7 +2772,7 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 
 
 def lost_at_once(run: LoggedRun) -> bool:
-    """Whether the first updates destroyed nearly all of the score, in training beyond chance or also held out."""
+    """Whether the first updates destroyed nearly all of the training score, beyond chance or held out as well."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])

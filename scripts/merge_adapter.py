@@ -9,8 +9,8 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object: how far
-log-probs of base + adapter and of the merged model differ, before writing and again after loading the written folder.
+The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object that also
+says how far log-probs of base + adapter and of the merged model differ, before writing and after reloading the folder.
 
 Deliberately left out: reward models and other heads (task type CAUSAL_LM only); several adapters into one; quantised
 bases, which would round part of the update away (give the unquantised model as --base); GPUs: fp32 must fit in memory.
@@ -190,7 +190,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -219,7 +219,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")

@@ -36,15 +36,15 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1459-2370  tables            Changes between the versions of TRL and verl: tables read from their packages
 #     2373-2955  edits             Edits of a text by offset, and the table row that explains each
 #     2958-3047  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3050-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3340-3454  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3457-3857  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3860-3937  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3940-4193  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4196-4239  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4242-4582  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4585-4735  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4738-4966  command           The command line: input, output, messages
+#     3050-3336  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3339-3453  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3456-3856  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3859-3936  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3939-4192  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4195-4238  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4241-4581  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4584-4734  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4737-4965  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -711,7 +711,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -767,7 +767,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -3078,10 +3078,9 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
 def applies(run: TrlRun, entry: dict) -> bool:
     """Whether a rule may apply. Each condition that the rule has must hold:
 
-    - `when`: one of these settings is on; `given`: it is given; `unless`: it is neither given nor imported.
-    - `is`: these settings have a listed value or an unknown one.
+    - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
+    - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
-    - `text`: the source of some reward matches.
     """
     unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))

@@ -276,7 +276,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -306,7 +306,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -393,12 +393,12 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # in programs that sample in every step
-    attn_implementation = "auto"  # in programs that train or evaluate
-    share_prompts = False  # in programs that train without a library's trainer
-    eval_rows = hold_out = 0  # in programs that evaluate while training
-    threads = "auto"  # in programs that compute on a CPU
-    score_while_sampling = "never"  # in programs that train
+    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    attn_implementation = "auto"  # a setting of programs that train or evaluate
+    share_prompts = False  # of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate while training
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -1297,7 +1297,7 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1

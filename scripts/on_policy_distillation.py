@@ -373,7 +373,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -403,7 +403,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -490,12 +490,12 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # in programs that sample in every step
-    attn_implementation = "auto"  # in programs that train or evaluate
-    share_prompts = False  # in programs that train without a library's trainer
-    eval_rows = hold_out = 0  # in programs that evaluate while training
-    threads = "auto"  # in programs that compute on a CPU
-    score_while_sampling = "never"  # in programs that train
+    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    attn_implementation = "auto"  # a setting of programs that train or evaluate
+    share_prompts = False  # of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate while training
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -1354,7 +1354,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1410,7 +1410,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -2539,7 +2539,7 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -4449,7 +4449,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
+    """Copy (rows, columns) of tensors [., heads, T, D] to a room [B, heads, width + BLOCK, D]; all end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0
@@ -4973,7 +4973,7 @@ def onednn_linears(policy, device) -> list[tuple]:
     """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
 
     Torch multiplies float32 matrices with MKL, which is slow for few rows on some machines: on an AMD EPYC, 16 rows
-    took 1.4 to 9 times as long.
+    took 1.4 to 9 times as long as in oneDNN.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []

@@ -82,27 +82,27 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     7534-7823  losses            The KL to the reference, policy and value losses, and how losses per token become …
 #     7826-7907  idle settings     Settings without effect in a configuration: named at the start, with what would …
 #     7910-8216  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8219-8326  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8329-8623  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8626-8720  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8723-8891  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8894-9217  memory            The memory that a run will need, from the shape of its networks
-#     9220-9459  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9462-9546  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9549-9710  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9713-9818  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9821-9868  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9871-9903  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9906-9975  summary           summary.json and the lines at the end of a run
-#    9978-10343  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10346-10377  paired tests      Intervals, paired tests, pass@k
-#   10380-10404  settings          Settings of the trainer
-#   10407-10481  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10484-10669  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10672-10795  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10798-10817  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10820-10979  step              One step: rollout, experience, update, in the order of the data
-#   10982-11071  run               The memory and the plan of a run, its loop, and the command line
+#     8219-8327  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8330-8624  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8627-8721  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8724-8892  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8895-9218  memory            The memory that a run will need, from the shape of its networks
+#     9221-9460  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9463-9547  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9550-9711  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9714-9819  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9822-9869  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9872-9904  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9907-9976  summary           summary.json and the lines at the end of a run
+#    9979-10344  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10347-10378  paired tests      Intervals, paired tests, pass@k
+#   10381-10405  settings          Settings of the trainer
+#   10408-10482  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10485-10670  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10673-10796  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10799-10818  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10821-10980  step              One step: rollout, experience, update, in the order of the data
+#   10983-11072  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -403,7 +403,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -433,7 +433,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -520,12 +520,12 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # in programs that sample in every step
-    attn_implementation = "auto"  # in programs that train or evaluate
-    share_prompts = False  # in programs that train without a library's trainer
-    eval_rows = hold_out = 0  # in programs that evaluate while training
-    threads = "auto"  # in programs that compute on a CPU
-    score_while_sampling = "never"  # in programs that train
+    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    attn_implementation = "auto"  # a setting of programs that train or evaluate
+    share_prompts = False  # of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate while training
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -1384,7 +1384,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1440,7 +1440,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -2569,7 +2569,7 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -5812,7 +5812,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
+    """Copy (rows, columns) of tensors [., heads, T, D] to a room [B, heads, width + BLOCK, D]; all end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0
@@ -5847,7 +5847,7 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Group numbers by length, longest first: a group's shortest is at most 16 or 1/4 of the longest below it."""
+    """Group numbers by length, longest first; all in a group are within 16, or a quarter, of its longest."""
     groups, longest = [], 0
     for number in sorted(lengths, key=lambda number: -lengths[number]):
         if not groups or lengths[number] < longest - max(16, longest // 4):
@@ -6366,7 +6366,7 @@ def onednn_linears(policy, device) -> list[tuple]:
     """(module, its form in oneDNN) for each large float32 linear layer on a CPU; its results differ by rounding.
 
     Torch multiplies float32 matrices with MKL, which is slow for few rows on some machines: on an AMD EPYC, 16 rows
-    took 1.4 to 9 times as long.
+    took 1.4 to 9 times as long as in oneDNN.
     """
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return []
@@ -8296,7 +8296,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high; try neither")
+    got = f"got cov_frac {c.cov_frac}, cov_low {c.cov_low}, cov_high {c.cov_high}"
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, f"{got}; expected cov_frac <= 1 and cov_low <= cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))

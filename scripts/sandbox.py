@@ -431,7 +431,7 @@ def compare(answer: dict, expected, mode: str) -> str:
 class SharedObjects:
     """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
 
-    Both sides know an object by its number: even if the judge made it, odd if the program did. A message mentions
+    Both sides know an object by its number: the judge gives even numbers, the program odd ones. A message mentions
     objects by number and has the state of each once. So cycles, long chains and identity survive, and no method of the
     other side runs here. A container is shared until the next message; one that an attribute of the program's object
     holds is shared until the attribute is read again. Other values that are not plain data stay on their side.
@@ -760,7 +760,7 @@ def new_root(paths: list[str]) -> None:
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# full names of what tests use of a process or folder as if they shared it with the program
+# full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
     r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
@@ -1001,7 +1001,7 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 
 def shared_surroundings(tests: ast.AST) -> str:
-    """A name by which tests use a process or folder as if they shared it with the program; "" without one."""
+    """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
@@ -1172,7 +1172,7 @@ def forwarded(name: str):
 
 
 def ordered(name: str):
-    """A method for `<` and the like; the program answers only for `sorted`, whose result the tests then check."""
+    """A method for `<` and the like; the program answers only within `sorted`, `min` and other built-in sorters."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):
@@ -1863,7 +1863,7 @@ def parameters_of(function) -> list[tuple]:
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 
 
-OPERATIONS = {  # of the judge, besides functions of `operator` and built-in ones
+OPERATIONS = {  # which the judge may ask for, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
     "next": next_of,

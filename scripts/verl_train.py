@@ -75,30 +75,30 @@ failed, 128 + n stopped by signal n.
 #     5264-5270  losses            The KL to the reference, policy and value losses, and how losses per token become …
 #     5273-5354  idle settings     Settings without effect in a configuration: named at the start, with what would …
 #     5357-5402  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5405-5512  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5515-5809  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5812-5896  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5899-5924  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5927-6116  memory            The memory that a run will need, from the shape of its networks
-#     6119-6126  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6129-6233  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6236-6334  settings          Settings, and hardware by name
-#     6337-6773  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6776-6844  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6847-6925  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6928-7026  data              Rows as verl reads them
-#     7029-7117  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7120-7367  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7370-7621  overrides         Our settings as verl's overrides
-#     7624-7772  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7775-7870  memory            Memory of one GPU, and sizes that do not divide
-#     7873-8093  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8096-8237  job folder        The folder of a job: data, rewards, an environment, settings
-#     8240-8349  checks            --check: everything that can be verified before a run
-#     8352-8626  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8629-8850  export            --export: a job as four files that need neither this script nor its bundle
-#     8853-8945  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8948-8996  command           The command line
+#     5405-5513  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5516-5810  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5813-5897  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5900-5925  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5928-6117  memory            The memory that a run will need, from the shape of its networks
+#     6120-6127  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6130-6234  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6237-6335  settings          Settings, and hardware by name
+#     6338-6774  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6777-6845  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6848-6926  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6929-7027  data              Rows as verl reads them
+#     7030-7118  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7121-7368  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7371-7622  overrides         Our settings as verl's overrides
+#     7625-7773  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7776-7871  memory            Memory of one GPU, and sizes that do not divide
+#     7874-8094  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8097-8238  job folder        The folder of a job: data, rewards, an environment, settings
+#     8241-8350  checks            --check: everything that can be verified before a run
+#     8353-8627  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8630-8851  export            --export: a job as four files that need neither this script nor its bundle
+#     8854-8946  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8949-8997  command           The command line
 
 import argparse
 import ast
@@ -403,7 +403,7 @@ RELATIONS = (
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
-    ("columns", "gold_column signature", "try --gold_column NAME, or --signature 'NAME(completions, A, B)'"),
+    ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -433,7 +433,7 @@ def flag_values(words: list[str]) -> dict[str, str]:
 
 
 def relation(name: str, names, values: dict[str, str]) -> str:
-    """How settings `names` follow from a name that is not among them; "" if unknown. `values`: the command line's."""
+    """How a program's settings `names` follow from one that it lacks; "" if unknown. `values`: the command line's."""
     if name in names:
         return ""
     world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
@@ -520,12 +520,12 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # in programs that sample in every step
-    attn_implementation = "auto"  # in programs that train or evaluate
-    share_prompts = False  # in programs that train without a library's trainer
-    eval_rows = hold_out = 0  # in programs that evaluate while training
-    threads = "auto"  # in programs that compute on a CPU
-    score_while_sampling = "never"  # in programs that train
+    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    attn_implementation = "auto"  # a setting of programs that train or evaluate
+    share_prompts = False  # of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate while training
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -1378,7 +1378,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; refuses or warns of other cells."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1434,7 +1434,7 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """The separator of the columns: `delimiter` if it splits the header, else one that splits header and rows alike."""
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
     parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
         widths = [len(filled(cells)) for cells in first_records(text, separator)]
@@ -5482,7 +5482,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high; try neither")
+    got = f"got cov_frac {c.cov_frac}, cov_low {c.cov_low}, cov_high {c.cov_high}"
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, f"{got}; expected cov_frac <= 1 and cov_low <= cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))

@@ -7,8 +7,8 @@
 
     W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
 
-The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object: how far
-log-probs of base + adapter and of the merged model differ, before writing and again after loading the written folder.
+The folder gets weights, tokenizer, chat template and the base's generation config. stdout has one JSON object that also
+says how far log-probs of base + adapter and of the merged model differ, before writing and after reloading the folder.
 
 Deliberately left out: reward models and other heads (task type CAUSAL_LM only); several adapters into one; quantised
 bases, which would round part of the update away (give the unquantised model as --base); GPUs: fp32 must fit in memory.

@@ -45,7 +45,7 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw tasks with at most `count` rows from those of all rows, by a hash: order and seed do not matter."""
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1

@@ -16,12 +16,12 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # in programs that sample in every step
-    attn_implementation = "auto"  # in programs that train or evaluate
-    share_prompts = False  # in programs that train without a library's trainer
-    eval_rows = hold_out = 0  # in programs that evaluate while training
-    threads = "auto"  # in programs that compute on a CPU
-    score_while_sampling = "never"  # in programs that train
+    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    attn_implementation = "auto"  # a setting of programs that train or evaluate
+    share_prompts = False  # of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate while training
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):

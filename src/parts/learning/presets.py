@@ -84,7 +84,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high; try neither")
+    got = f"got cov_frac {c.cov_frac}, cov_low {c.cov_low}, cov_high {c.cov_high}"
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, f"{got}; expected cov_frac <= 1 and cov_low <= cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))

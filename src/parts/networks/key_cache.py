@@ -166,7 +166,7 @@ def pairs_of(cache) -> list[tuple]:
 
 
 def gathered(tensors: list, places: list[tuple], width: int):
-    """Gather (rows, columns) of tensors [., heads, T, D] in a room [B, heads, width + BLOCK, D], to end at `width`."""
+    """Copy (rows, columns) of tensors [., heads, T, D] to a room [B, heads, width + BLOCK, D]; all end at `width`."""
     first = tensors[0]
     room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
     start = 0
@@ -201,7 +201,7 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Group numbers by length, longest first: a group's shortest is at most 16 or 1/4 of the longest below it."""
+    """Group numbers by length, longest first; all in a group are within 16, or a quarter, of its longest."""
     groups, longest = [], 0
     for number in sorted(lengths, key=lambda number: -lengths[number]):
         if not groups or lengths[number] < longest - max(16, longest // 4):

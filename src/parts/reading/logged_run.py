@@ -55,9 +55,9 @@ def persistence(values: list[float]) -> float:
 def noise(values: list[float]) -> float:
     """Standard deviation of a step's noise, such that a median of k steps has the standard error 1.25 noise / sqrt k.
 
-    It comes from the distances between neighbouring steps: the larger estimate of their median and upper quartile, as
-    a coarse score often has the distance 0. If both are 0 (rare right answers), the mean is used. Autocorrelated noise
-    counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
+    It is estimated from the distances between neighbouring steps: by their median or their upper quartile, whichever
+    gives more, as a coarse score often has the distance 0; by their mean if both are 0 (rare right answers).
+    Autocorrelated noise counts sqrt(1 + rho) / (1 - rho) times as much as independent noise.
     """
     distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
     quartile = distances[3 * (len(distances) - 1) // 4]
@@ -252,7 +252,7 @@ class LoggedRun:
         return gain, gain - 2 * scatter, gain + 2 * scatter
 
     def gained(self) -> bool:
-        """Whether the held-out metric rose by more than GAIN and kept most of it; without one, correctness counts."""
+        """Whether the held-out metric gained over GAIN and kept 3/4 of its best; without one, if correctness rose."""
         gain, held_out = self.held_out_gain(), self.values("held_out")
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)

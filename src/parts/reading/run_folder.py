@@ -22,7 +22,7 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The only log in a run's folder; UserError if there is none or several."""
+    """The first of LOGS in a folder, else the last checkpoint's state, else its only log; UserError otherwise."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]

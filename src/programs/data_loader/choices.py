@@ -200,7 +200,7 @@ def is_letters(labels: list[str]) -> bool:
 
 
 def as_number(value, choices: Choices) -> int | None:
-    """The number of a choice in a cell; None if it holds none, or if labels are not letters."""
+    """The number of a choice in a cell; None if it holds none, or if the choices have labels other than letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
     return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None

@@ -122,7 +122,7 @@ def without_placeholder(value):
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
-    """Raise BadRow if a role cannot follow the one before it in chat templates; `before` the first comes that role."""
+    """Raise BadRow if a role cannot follow the one before it in chat templates; `before`: role before the first."""
     for number, message in enumerate(messages):
         role = message["role"]
         if before not in MAY_FOLLOW[role]:
@@ -228,7 +228,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 
 def is_note(text: str, name: str) -> bool:
-    """Whether a text of at most two words, such as a puzzle's name or a drawn grid, states nothing."""
+    """Whether a text has at most two words and states nothing, such as a puzzle's name or a drawn grid."""
     words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
     return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 

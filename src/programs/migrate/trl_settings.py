@@ -39,10 +39,9 @@ def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
 def applies(run: TrlRun, entry: dict) -> bool:
     """Whether a rule may apply. Each condition that the rule has must hold:
 
-    - `when`: one of these settings is on; `given`: it is given; `unless`: it is neither given nor imported.
-    - `is`: these settings have a listed value or an unknown one.
+    - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
+    - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
-    - `text`: the source of some reward matches.
     """
     unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))

@@ -251,7 +251,7 @@ def parameters_of(function) -> list[tuple]:
     return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
 
 
-OPERATIONS = {  # of the judge, besides functions of `operator` and built-in ones
+OPERATIONS = {  # which the judge may ask for, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
     "next": next_of,

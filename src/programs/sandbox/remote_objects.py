@@ -54,7 +54,7 @@ def forwarded(name: str):
 
 
 def ordered(name: str):
-    """A method for `<` and the like; the program answers only for `sorted`, whose result the tests then check."""
+    """A method for `<` and the like; the program answers only within `sorted`, `min` and other built-in sorters."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):

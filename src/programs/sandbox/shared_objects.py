@@ -11,7 +11,7 @@ from programs.sandbox.values import MAKERS, MUTABLE, decode, encode, encode_cont
 class SharedObjects:
     """One side's list of what both share: lists, dicts, sets, deques, and objects of classes that both sides define.
 
-    Both sides know an object by its number: even if the judge made it, odd if the program did. A message mentions
+    Both sides know an object by its number: the judge gives even numbers, the program odd ones. A message mentions
     objects by number and has the state of each once. So cycles, long chains and identity survive, and no method of the
     other side runs here. A container is shared until the next message; one that an attribute of the program's object
     holds is shared until the attribute is read again. Other values that are not plain data stay on their side.

@@ -7,7 +7,7 @@ import re
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
-# full names of what tests use of a process or folder as if they shared it with the program
+# full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
     r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
@@ -248,7 +248,7 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 
 def shared_surroundings(tests: ast.AST) -> str:
-    """A name by which tests use a process or folder as if they shared it with the program; "" without one."""
+    """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
     used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}

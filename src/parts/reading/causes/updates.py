@@ -36,7 +36,7 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 
 
 def lost_at_once(run: LoggedRun) -> bool:
-    """Whether the first updates destroyed nearly all of the score, in training beyond chance or also held out."""
+    """Whether the first updates destroyed nearly all of the training score, beyond chance or held out as well."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
