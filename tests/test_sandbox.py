@@ -855,6 +855,18 @@ class D:
     def __delitem__(self, k): del self.d[k]
     def __contains__(self, k): return k in self.d
 """
+GROWS = """
+from collections import defaultdict
+class G:
+    def __init__(self): self.rows, self.counts, self.last = [], defaultdict(lambda: defaultdict(int)), None
+    def start(self):
+        self.last = []
+        self.rows.append(self.last)
+    def put(self, key, x):
+        self.last.append(x)
+        self.counts[key][x] += 1
+"""
+GROWN = "g = G()\nassert g.rows == [] and g.counts == {}\ng.start()\ng.put(1, 2)\ng.put(1, 3)\n"
 ALONE = (  # no program can pass these: it runs in a process and folder of its own
     "from unittest.mock import patch\n@patch('os.getcwd', return_value=3)\ndef test_f(m):\n    assert f(1) == 3",
     "import unittest.mock\nwith unittest.mock.patch('time.time', lambda: 3):\n    assert f(1) == 3",
@@ -954,6 +966,10 @@ PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_va
         (ERRORS.replace("= code", "= 0"), CODE, "failed", 0, 1),
         (ERRORS, KEY, "ok", 1, 1),
         # names and items
+        # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
+        (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok", 2, 2),
+        (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed", 1, 2),
+        (GROWS, f"{GROWN}r = g.rows\nr.append([7])\ng.put(1, 4)\nassert g.rows == r == [[2, 3, 4], [7]]", "ok", 2, 2),
         (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok", 2, 2),
         ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok", 2, 2),
         ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok", 1, 1),
