@@ -1459,6 +1459,7 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         ),
         (PAIR, "def f(p): return p", "p = P(1)\nassert f(p) is p", "ok"),
         (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
+        (PAIR, "k = []\ndef f(p):\n    k.append(p)\n    return k[0]", "p = P(1)\nf(p)\nassert f(P(2)) is p", "ok"),
         (NODE, REVERSED, "assert values(f(made([1, 2, 3]))) == [3, 2, 1]", "ok"),
         (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
         (
