@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -220,8 +221,11 @@ BINARIES = {
 def test_encodings_and_compressed_files(loader, tmp_path, name):
     path = tmp_path / name
     path.write_bytes(BINARIES[name]())
-    loaded = loader.load_rows(path)
-    assert [row["prompt"] for row in loaded.rows] == [[user("café")], RIVER]
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ResourceWarning)
+        loaded = loader.load_rows(path)
+    assert [row["prompt"] for row in loaded.rows] == [[user("café")], RIVER] and not left_open
 
 
 BROKEN = {

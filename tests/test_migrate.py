@@ -344,6 +344,12 @@ def test_a_section_of_a_yaml_in_braces_moves_as_a_whole(tmp_path, capsys):
         "clip_grad": 0.5,
     }
     assert settings["reward"] == {"reward_manager": {"name": "naive"}} and "reward_model" not in settings
+    text = "reward_model:\n  sandbox_fusion: {url: x, max_concurrent: 3}\n" + text.partition("\n")[2]
+    (tmp_path / "old.yaml").write_text(text)
+    (tmp_path / "new.yaml").unlink()
+    _, table, _ = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
+    rows = [x["setting"] for x in table["changes"] if x["line"] == "line 2"]
+    assert rows == ["reward.sandbox_fusion.url=x", "reward.sandbox_fusion.max_concurrent=3"]
 
 
 def test_a_yaml_of_verl_keeps_its_sections(tmp_path, capsys):
@@ -651,6 +657,9 @@ JS = DPO.replace("rpo", "f_divergence_type='js_divergence', rpo")
 MEMBER = "from trl import FDivergenceType\n" + DPO.replace(
     "rpo", "f_divergence_type=FDivergenceType.{}_DIVERGENCE, f_alpha_divergence_coef=0.3, rpo"
 )
+CONSTANT = "from trl import FDivergenceConstants\n" + DPO.replace(
+    "rpo", "f_alpha_divergence_coef=FDivergenceConstants.ALPHA_DIVERGENCE_COEF_DEFAULT, rpo"
+)
 PARSED_AT_ONCE = "HfArgumentParser(GRPOConfig).parse_args_into_dataclasses()"
 RLOO = (
     "from trl import RLOOConfig, RLOOTrainer\nargs = RLOOConfig('o', rloo_k=4, num_mini_batches=3, "
@@ -813,6 +822,8 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "apo now refuse it",
     ),
     ("0.20", JS, 0, "='js_divergence'", "", "apart"),
+    # a class of constants, which are no texts: trl/trainer/dpo_config.py:49 of 0.27.2
+    ("0.27", CONSTANT, 3, "f_alpha_divergence_coef=FDivergenceConstants.", 'coef="', "a copy of it in the script"),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
     ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128", "CutPrompts", "then the answers"),
     ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"', "Cut", "was not read"),

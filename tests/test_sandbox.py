@@ -855,6 +855,18 @@ class D:
     def __delitem__(self, k): del self.d[k]
     def __contains__(self, k): return k in self.d
 """
+GROWS = """
+from collections import defaultdict
+class G:
+    def __init__(self): self.rows, self.counts, self.last = [], defaultdict(lambda: defaultdict(int)), None
+    def start(self):
+        self.last = []
+        self.rows.append(self.last)
+    def put(self, key, x):
+        self.last.append(x)
+        self.counts[key][x] += 1
+"""
+GROWN = "g = G()\nassert g.rows == [] and g.counts == {}\ng.start()\ng.put(1, 2)\ng.put(1, 3)\n"
 ALONE = (  # no program can pass these: it runs in a process and folder of its own
     "from unittest.mock import patch\n@patch('os.getcwd', return_value=3)\ndef test_f(m):\n    assert f(1) == 3",
     "import unittest.mock\nwith unittest.mock.patch('time.time', lambda: 3):\n    assert f(1) == 3",
@@ -954,6 +966,10 @@ PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_va
         (ERRORS.replace("= code", "= 0"), CODE, "failed", 0, 1),
         (ERRORS, KEY, "ok", 1, 1),
         # names and items
+        # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
+        (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok", 2, 2),
+        (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed", 1, 2),
+        (GROWS, f"{GROWN}r = g.rows\nr.append([7])\ng.put(1, 4)\nassert g.rows == r == [[2, 3, 4], [7]]", "ok", 2, 2),
         (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok", 2, 2),
         ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok", 2, 2),
         ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok", 1, 1),
@@ -1443,6 +1459,7 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         ),
         (PAIR, "def f(p): return p", "p = P(1)\nassert f(p) is p", "ok"),
         (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
+        (PAIR, "k = []\ndef f(p):\n    k.append(p)\n    return k[0]", "p = P(1)\nf(p)\nassert f(P(2)) is p", "ok"),
         (NODE, REVERSED, "assert values(f(made([1, 2, 3]))) == [3, 2, 1]", "ok"),
         (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
         (

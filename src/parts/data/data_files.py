@@ -56,6 +56,13 @@ class Unpacked(gzip.GzipFile):
         need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
         return data
 
+    def close(self) -> None:
+        """Close the packed file too, which gzip leaves open."""
+        packed = self.fileobj
+        super().close()
+        if packed:
+            packed.close()
+
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).

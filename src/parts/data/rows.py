@@ -127,10 +127,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            need(
-                size <= MAX_BYTES,
-                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
-            )
+            need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1

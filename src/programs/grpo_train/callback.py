@@ -63,10 +63,8 @@ def export_final(config: Config, trainer) -> None:
 
     def write(folder: Path) -> None:
         auto = transformers.AutoModelForCausalLM
-        dtype = (
-            getattr(transformers.AutoConfig.from_pretrained(base_of(config.model)), "dtype", None)
-            or trainer.model.dtype
-        )
+        start = transformers.AutoConfig.from_pretrained(base_of(config.model))
+        dtype = getattr(start, "dtype", None) or trainer.model.dtype
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)

@@ -94,11 +94,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
 def _as_tuple(matrix: _Value) -> _Value:
     """A matrix of one column or row as a tuple; others as they are."""
     flat = [cell for row in matrix.data for cell in row]
-    return (
-        matrix._replace(kind="seq", data=("(", ")", flat))
-        if len(flat) in map(len, (matrix.data, *matrix.data))
-        else matrix
-    )
+    is_line = len(flat) in map(len, (matrix.data, *matrix.data))
+    return matrix._replace(kind="seq", data=("(", ")", flat)) if is_line else matrix
 
 
 def _span(value: _Value) -> _Value:

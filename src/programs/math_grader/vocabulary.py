@@ -51,7 +51,7 @@ _CLEAN = [
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
         (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
-        (r"^\s*(?:either|both)\b", ""),
+        (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),

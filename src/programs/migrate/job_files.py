@@ -235,8 +235,9 @@ class YamlJob(JobFile):
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 section = self.sections.pop(name)
                 end = section.end_mark.index if section.flow_style else start
-                for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
-                    report.edit(start, start, "", edit.change)  # the cut drops the edit; its row stays
+                line = self.text.rfind("\n", 0, start) + 1  # where the rows of the edits that the cut drops go
+                inside = {"start": line, "end": line, "text": ""}
+                report.edits = [replace(e, **inside) if start < e.start and e.end <= end else e for e in report.edits]
                 self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:

@@ -61,10 +61,9 @@ class TrlRun:
         try:
             if name in self.unsure:
                 return UNKNOWN
-            member = self.member(name)
-            return (
-                member[1] if member else self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
-            )
+            if member := self.member(name):
+                return member[1]
+            return self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
         except (ValueError, TypeError):
             return UNKNOWN
 

@@ -196,9 +196,9 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         if not call["objects"]:
             return {"value": encode(value)}
-        shared.mentioned = [*map(int, sent)]
+        shared.mentioned, known = [*map(int, sent)], {**shared.known}
         answer = {"value": encode(value, shared)}
-        answer["states"] = {n: state for n, state in shared.states().items() if state != sent.get(str(n))}
+        answer["states"] = {n: state for n, state in shared.states().items() if state != known.get(n)}
         if call["op"] == "getattr":
             shared.lend(call["target"], *args, value)
         return answer

@@ -20,13 +20,14 @@ class SharedObjects:
         reference: function of a value that stays here; returns the JSON that stands for it.
         resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
         classes: {name: class} of this side's classes whose names the other side has too.
-        lent: {(object, attribute): numbers of the shared objects that the attribute holds}.
+        lent: {(object, attribute): numbers of the shared objects that the attribute held when it was read}.
+        kept: numbers of lent objects, and of all that they held after the last message.
         known: {number: the state that both sides last knew}.
     """
 
     def __init__(self, first: int, reference, resolve):
         self.next, self.reference, self.resolve, self.classes = first, reference, resolve, {}
-        self.objects, self.numbers, self.known, self.lent = {}, {}, {}, {}
+        self.objects, self.numbers, self.known, self.lent, self.kept = {}, {}, {}, {}, set()
         self.mentioned, self.passing = [], []
 
     def number(self, value) -> int:
@@ -44,11 +45,10 @@ class SharedObjects:
 
     def forget(self) -> None:
         """Before a message, stop sharing the containers of the last one, except lent ones."""
-        lent = {number for numbers in self.lent.values() for number in numbers}
-        for number in {*self.passing} - lent:
+        for number in {*self.passing} - self.kept:
             del self.numbers[id(self.objects.pop(number))]
             self.known.pop(number, None)
-        self.passing, self.mentioned = [number for number in {*self.passing} if number in lent], []
+        self.passing, self.mentioned = [*{*self.passing} & self.kept], []
 
     def tagged(self, value) -> dict | None:
         """The JSON of a shared object or a member of an Enum; None for another value."""
@@ -80,22 +80,28 @@ class SharedObjects:
         for number in self.mentioned:  # grows meanwhile
             if number not in states:
                 states[number] = self.state(number)
-        self.known.update(states)
+        return states
+
+    def keep_lent(self) -> dict:
+        """{number: state} of lent objects and of all that they hold now, which stays shared."""
+        self.mentioned = [number for numbers in self.lent.values() for number in numbers]
+        states = self.reached()
+        self.kept = {*states}
         return states
 
     def states(self) -> dict:
         """{number: state} for a message: what it mentions, and lent objects that have changed."""
-        mentioned = self.mentioned
-        lent = (number for numbers in self.lent.values() for number in numbers)
-        self.mentioned = mentioned + [number for number in lent if self.state(number) != self.known[number]]
-        return self.reached()
+        states = self.reached()
+        states |= {number: state for number, state in self.keep_lent().items() if state != self.known.get(number)}
+        self.known.update(states)
+        return states
 
     def learn(self, states: dict, sent) -> None:
-        """Take over the states in a message; raise Died for an object of this side that was not `sent`."""
+        """Take over the states in a message; raise Died for an object of this side that is neither `sent` nor lent."""
         states = {int(number): state for number, state in states.items()}
         for number, (name, content) in states.items():
             ours = number % 2 == self.next % 2
-            if ours and number not in sent:
+            if ours and number not in sent and number not in self.kept:
                 raise Died(INVALID)
             if number not in self.objects:
                 self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
@@ -112,12 +118,14 @@ class SharedObjects:
             value.clear()
             (value.update if hasattr(value, "update") else value.extend)(items)
         self.known.update(states)
+        self.keep_lent()
 
     def lend(self, target, name: str, value) -> None:
         """Keep sharing what an attribute holds."""
         self.mentioned = []
         encode(value, self)
-        self.lent[target, name] = [*self.reached()]
+        self.lent[target, name] = self.mentioned
+        self.known.update(self.keep_lent())
 
 
 def empty(content) -> list | dict | set:
