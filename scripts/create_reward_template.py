@@ -56,22 +56,22 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
 #       182-341  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       367-584  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       587-675  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       678-872  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      875-1157  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1160-1266  extracts         Extract from a Python file what some of its names need
-#     1269-1481  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1484-1595  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1598-1859  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1862-2012  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2015-2229  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2232-2302  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2305-2857  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2860-3164  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3167-3305  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3308-3441  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3444-3642  command          The command line
+#       367-591  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       594-682  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       685-876  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      879-1161  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1164-1270  extracts         Extract from a Python file what some of its names need
+#     1273-1485  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1488-1599  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1602-1863  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1866-2016  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2019-2233  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2236-2306  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2309-2861  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2864-3168  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3171-3309  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3312-3445  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3448-3646  command          The command line
 
 import argparse
 import ast
@@ -407,6 +407,13 @@ class Unpacked(gzip.GzipFile):
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
         need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
         return data
+
+    def close(self) -> None:
+        """Close the packed file too, which gzip leaves open."""
+        packed = self.fileobj
+        super().close()
+        if packed:
+            packed.close()
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
@@ -763,10 +770,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            need(
-                size <= MAX_BYTES,
-                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
-            )
+            need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1

@@ -31,9 +31,9 @@ The reward library loads this file when a function grades mathematics.
 #       352-596  vocabulary      Patterns, names and units; bringing texts into one notation
 #       599-979  values          Read answers: expressions, evaluated at sample points, and the structures around them
 #      982-1162  worker          The worker process that asks math-verify, with time limits
-#     1165-1351  equality        Equality of values and of answers
-#     1354-1498  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1501-1590  command         The score of a completion, and the command line
+#     1165-1348  equality        Equality of values and of answers
+#     1351-1495  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1498-1587  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -394,7 +394,7 @@ _CLEAN = [
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
         (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
-        (r"^\s*(?:either|both)\b", ""),
+        (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"(?<=\w) plus (?=\w)", "+"),
         (r"(?<=\w) minus (?=\w)", "-"),
         (r"(?<=\w) divided by (?=\w)", "/"),
@@ -1250,11 +1250,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
 def _as_tuple(matrix: _Value) -> _Value:
     """A matrix of one column or row as a tuple; others as they are."""
     flat = [cell for row in matrix.data for cell in row]
-    return (
-        matrix._replace(kind="seq", data=("(", ")", flat))
-        if len(flat) in map(len, (matrix.data, *matrix.data))
-        else matrix
-    )
+    is_line = len(flat) in map(len, (matrix.data, *matrix.data))
+    return matrix._replace(kind="seq", data=("(", ")", flat)) if is_line else matrix
 
 
 def _span(value: _Value) -> _Value:

@@ -27,24 +27,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       150-559  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       562-779  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       782-870  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      873-1072  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1075-1178  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1181-1219  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1222-1456  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1459-2370  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2373-2955  edits             Edits of a text by offset, and the table row that explains each
-#     2958-3047  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3050-3336  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3339-3453  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3456-3856  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3859-3936  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3939-4192  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4195-4238  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4241-4581  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4584-4734  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4737-4965  command           The command line: input, output, messages
+#       562-786  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       789-877  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      880-1076  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1079-1182  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1185-1223  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1226-1460  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1463-2374  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2377-2959  edits             Edits of a text by offset, and the table row that explains each
+#     2962-3050  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3053-3339  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3342-3456  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3459-3859  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3862-3939  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3942-4196  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4199-4242  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4245-4585  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4588-4738  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4741-4969  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -603,6 +603,13 @@ class Unpacked(gzip.GzipFile):
         need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
         return data
 
+    def close(self) -> None:
+        """Close the packed file too, which gzip leaves open."""
+        packed = self.fileobj
+        super().close()
+        if packed:
+            packed.close()
+
 
 def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file, or stdin (`-`), as text without a byte order mark; returns (stream, form).
@@ -958,10 +965,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            need(
-                size <= MAX_BYTES,
-                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
-            )
+            need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
@@ -2252,7 +2256,7 @@ NAMES_TEXT = r"""{
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
 "LengthSampler": "random.randint", "FDivergenceType": "the text of its member, such as \"js_divergence\"",
 "MergeModelCallback": "from trl.experimental.merge_model_callback import MergeModelCallback", "truncate_dataset":
-"from trl.experimental.utils import truncate_dataset", "FDivergenceConstants": "leaving the import out",
+"from trl.experimental.utils import truncate_dataset",
 "PPOConfig": "scripts/ppo_train.py", "PPOv2Config": "scripts/ppo_train.py",
 "PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py",
  "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
@@ -3011,10 +3015,9 @@ class TrlRun:
         try:
             if name in self.unsure:
                 return UNKNOWN
-            member = self.member(name)
-            return (
-                member[1] if member else self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
-            )
+            if member := self.member(name):
+                return member[1]
+            return self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
         except (ValueError, TypeError):
             return UNKNOWN
 
@@ -4165,8 +4168,9 @@ class YamlJob(JobFile):
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 section = self.sections.pop(name)
                 end = section.end_mark.index if section.flow_style else start
-                for edit in [edit for edit in report.edits if start < edit.start and edit.end <= end]:
-                    report.edit(start, start, "", edit.change)  # the cut drops the edit; its row stays
+                line = self.text.rfind("\n", 0, start) + 1  # where the rows of the edits that the cut drops go
+                inside = {"start": line, "end": line, "text": ""}
+                report.edits = [replace(e, **inside) if start < e.start and e.end <= end else e for e in report.edits]
                 self.cut(start, end, None, report)
         trees, rows = {}, {}
         for change in [*self.moved, *settings]:

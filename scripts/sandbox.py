@@ -43,18 +43,18 @@ because namespaces do the same in a sixth of the time.
 #       188-226  messages         Messages between the processes: a length, then JSON; open files travel with the …
 #       229-339  values           Values sent between the processes: plain data as JSON with tags
 #       342-425  comparison       Compare results with expected values, and shorten both for verdicts
-#       428-568  shared objects   Objects that tests and program share: what one side changes, the other sees
-#       571-756  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      759-1119  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1122-1288  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1291-1642  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1645-1880  child            Inside a forked process
-#     1883-2251  server           The fork server
-#     2254-2425  process          The sandbox and its processes
-#     2428-2584  forms of tests   Tests, read and sorted
-#     2587-2860  answers          The program in a model's answer
-#     2863-3216  run code         The caller's side: programs, their tests, and the verdicts
-#     3219-3272  command          The command line
+#       428-576  shared objects   Objects that tests and program share: what one side changes, the other sees
+#       579-764  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      767-1127  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1130-1296  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1299-1650  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1653-1888  child            Inside a forked process
+#     1891-2259  server           The fork server
+#     2262-2433  process          The sandbox and its processes
+#     2436-2592  forms of tests   Tests, read and sorted
+#     2595-2868  answers          The program in a model's answer
+#     2871-3224  run code         The caller's side: programs, their tests, and the verdicts
+#     3227-3280  command          The command line
 
 import argparse
 import array
@@ -440,13 +440,14 @@ class SharedObjects:
         reference: function of a value that stays here; returns the JSON that stands for it.
         resolve: function of the tag and content of such JSON from the other side; returns what stands for it here.
         classes: {name: class} of this side's classes whose names the other side has too.
-        lent: {(object, attribute): numbers of the shared objects that the attribute holds}.
+        lent: {(object, attribute): numbers of the shared objects that the attribute held when it was read}.
+        kept: numbers of lent objects, and of all that they held after the last message.
         known: {number: the state that both sides last knew}.
     """
 
     def __init__(self, first: int, reference, resolve):
         self.next, self.reference, self.resolve, self.classes = first, reference, resolve, {}
-        self.objects, self.numbers, self.known, self.lent = {}, {}, {}, {}
+        self.objects, self.numbers, self.known, self.lent, self.kept = {}, {}, {}, {}, set()
         self.mentioned, self.passing = [], []
 
     def number(self, value) -> int:
@@ -464,11 +465,10 @@ class SharedObjects:
 
     def forget(self) -> None:
         """Before a message, stop sharing the containers of the last one, except lent ones."""
-        lent = {number for numbers in self.lent.values() for number in numbers}
-        for number in {*self.passing} - lent:
+        for number in {*self.passing} - self.kept:
             del self.numbers[id(self.objects.pop(number))]
             self.known.pop(number, None)
-        self.passing, self.mentioned = [number for number in {*self.passing} if number in lent], []
+        self.passing, self.mentioned = [*{*self.passing} & self.kept], []
 
     def tagged(self, value) -> dict | None:
         """The JSON of a shared object or a member of an Enum; None for another value."""
@@ -500,22 +500,28 @@ class SharedObjects:
         for number in self.mentioned:  # grows meanwhile
             if number not in states:
                 states[number] = self.state(number)
-        self.known.update(states)
+        return states
+
+    def keep_lent(self) -> dict:
+        """{number: state} of lent objects and of all that they hold now, which stays shared."""
+        self.mentioned = [number for numbers in self.lent.values() for number in numbers]
+        states = self.reached()
+        self.kept = {*states}
         return states
 
     def states(self) -> dict:
         """{number: state} for a message: what it mentions, and lent objects that have changed."""
-        mentioned = self.mentioned
-        lent = (number for numbers in self.lent.values() for number in numbers)
-        self.mentioned = mentioned + [number for number in lent if self.state(number) != self.known[number]]
-        return self.reached()
+        states = self.reached()
+        states |= {number: state for number, state in self.keep_lent().items() if state != self.known.get(number)}
+        self.known.update(states)
+        return states
 
     def learn(self, states: dict, sent) -> None:
-        """Take over the states in a message; raise Died for an object of this side that was not `sent`."""
+        """Take over the states in a message; raise Died for an object of this side that is neither `sent` nor lent."""
         states = {int(number): state for number, state in states.items()}
         for number, (name, content) in states.items():
             ours = number % 2 == self.next % 2
-            if ours and number not in sent:
+            if ours and number not in sent and number not in self.kept:
                 raise Died(INVALID)
             if number not in self.objects:
                 self.enter(number, object.__new__(self.classes[name]) if name else empty(content))
@@ -532,12 +538,14 @@ class SharedObjects:
             value.clear()
             (value.update if hasattr(value, "update") else value.extend)(items)
         self.known.update(states)
+        self.keep_lent()
 
     def lend(self, target, name: str, value) -> None:
         """Keep sharing what an attribute holds."""
         self.mentioned = []
         encode(value, self)
-        self.lent[target, name] = [*self.reached()]
+        self.lent[target, name] = self.mentioned
+        self.known.update(self.keep_lent())
 
 
 def empty(content) -> list | dict | set:
@@ -1808,9 +1816,9 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         if not call["objects"]:
             return {"value": encode(value)}
-        shared.mentioned = [*map(int, sent)]
+        shared.mentioned, known = [*map(int, sent)], {**shared.known}
         answer = {"value": encode(value, shared)}
-        answer["states"] = {n: state for n, state in shared.states().items() if state != sent.get(str(n))}
+        answer["states"] = {n: state for n, state in shared.states().items() if state != known.get(n)}
         if call["op"] == "getattr":
             shared.lend(call["target"], *args, value)
         return answer
