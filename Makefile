@@ -2,7 +2,7 @@
 # tests of verl (`make test-verl`) and of vLLM (`make test-vllm`) have environments of their own, .venv-verl and
 # .venv-vllm, as these need other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tools build test test-long test-verl test-vllm test-real test-gpu check setup setup-verl setup-vllm
+.PHONY: help demo demo-tools build test test-long test-all test-verl test-vllm test-real test-gpu check setup setup-verl setup-vllm
 SEED ?= 0
 JOBS ?= 2
 REAL_MODELS ?= ../real_models
@@ -52,6 +52,9 @@ test: setup  ## run the tests of .venv but the long ones; what is skipped is lis
 
 test-long: setup  ## the long ones: whole runs, two processes, killed and resumed, notebooks, reference answers
 	$(PYTEST) -m long $(ARGS) $(NONE_FITS)
+
+test-all: setup  ## both at once: the test files are imported once
+	$(PYTEST) $(ARGS) $(NONE_FITS)
 
 test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: some minutes
 	.venv-verl/bin/python -m pytest $(BY_FILE) tests/with_verl $(ARGS) $(NONE_FITS)
