@@ -5,6 +5,8 @@ import functools
 import importlib.util
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -144,6 +146,22 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
         code = warm_process().run({**request, "out": str(out), "err": str(err)})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def warm_grading(run):
+    """`run` of evals/grade.py; Python that loads torch starts in the warm process."""
+    heavy = re.compile(r"\b(torch|transformers|trl|tiny|fixed)\b")
+
+    def judged(command: str, folder: Path, timeout_s: float) -> tuple[int, str]:
+        python, name, *flags = [word.replace("$SKILL", str(ROOT)) for word in shlex.split(command)]
+        start = Path("-c") if name == "-c" else folder / name
+        text = flags[0] if name == "-c" else start.read_text(encoding="utf-8") if start.is_file() else ""
+        if python != "python" or not heavy.search(text):
+            return run(command, folder, timeout_s)
+        done = run_script(start, *flags, cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1"}, timeout=timeout_s)
+        return done.returncode, done.stdout + done.stderr
+
+    return judged
 
 
 def torchrun(script: Path, *flags, env: dict | None = None) -> subprocess.CompletedProcess:

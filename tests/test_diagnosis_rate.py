@@ -86,7 +86,7 @@ def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
     few = lambda args: [run for run in part(args) if run[0].cause in FEW or run[::2] == (faults.HEALTHY, 0)]  # noqa: E731
     monkeypatch.setattr(diagnosis, "chosen", few)
     monkeypatch.setattr(diagnosis, "write_noise", lambda folder, seed: seed % 10 or write_noise(folder, seed))
-    monkeypatch.setattr(sys, "argv", ["diagnosis.py", "--part", "--runs", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["diagnosis.py", "--part", "--workers", "1", "--runs", str(tmp_path)])
     diagnosis.main()
     labels = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/label.json")]
     assert {label["cause"] for label in labels} == FEW | set(score.NONE)

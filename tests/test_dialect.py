@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, load_script, script_env
+from conftest import ROOT, load_script, run_script, script_env
 
 from parts.foundation.dialect import in_own_words, own_name
 
@@ -154,12 +154,7 @@ def run_script_text(name, *words):
 
 @pytest.mark.long  # a page imports torch
 def test_a_page_names_its_own_words():
-    command = [
-        sys.executable,
-        str(ROOT / "templates/grpo.py"),
-        *"--model a --data b --reward c --learning_rate 1".split(),
-    ]
-    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=300)
+    done = run_script(ROOT / "templates/grpo.py", *"--model a --data b --reward c --learning_rate 1".split())
     assert done.returncode == 1 and "got --learning_rate" in done.stderr and "learning_rate is --lr" in done.stderr
     assert "Traceback" not in done.stderr
 

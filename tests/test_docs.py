@@ -33,7 +33,6 @@ MARKDOWN = sorted(
 )
 REFERENCES = sorted((ROOT / "references").glob("*.md"))
 CONFIG = ROOT / "assets" / "training_config.yaml"
-PLACEHOLDERS = ("scripts/that_file.py",)
 BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -81,7 +80,7 @@ def test_relative_links_exist(path):
 def test_paths_in_text_exist(path):
     spans = re.findall(r"(?<!\[)`([^`\n]+)`", BLOCK.sub("", path.read_text(encoding="utf-8")))
     named = re.findall(rf"(?:^|(?<=[\s=]))(?:{'|'.join(FOLDERS)})/[\w./-]*\w", "\n".join(spans), re.MULTILINE)
-    missing = [name for name in named if not (ROOT / name).exists() and name not in PLACEHOLDERS]
+    missing = [name for name in named if not (ROOT / name).exists()]
     assert not missing
 
 
@@ -122,7 +121,7 @@ def command_problems(command: str) -> list[str]:
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return [f"no target {word}" for word in words[1:] if "=" not in word and word not in targets]
     inside = [word.partition(":")[0] for word in words if word.split("/")[0] in FOLDERS and "/" in word]
-    problems = [f"no file {word}" for word in inside if not list(ROOT.glob(word)) and word not in PLACEHOLDERS]
+    problems = [f"no file {word}" for word in inside if not list(ROOT.glob(word))]
     at = next((i for i, word in enumerate(words) if re.fullmatch(r"scripts/\w+\.py", word)), None)
     if at is None or problems:
         known = (

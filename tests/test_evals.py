@@ -7,9 +7,10 @@ import shutil
 
 import jsonschema
 import pytest
-from conftest import ROOT, TINY_LM, load_module, load_script, run_script
+from conftest import ROOT, TINY_LM, load_module, load_script, run_script, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
+grade.run = warm_grading(grade.run)
 EVALS = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))
 QUERIES = json.loads((ROOT / "evals" / "trigger_queries.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in EVALS["evals"]}

@@ -2,9 +2,9 @@
 
 import ctypes
 import dataclasses
+import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import types
@@ -213,13 +213,33 @@ PHASES = {  # what is said, what goes on, and the checkpoint that is there
 }
 
 
+def figures(out) -> list[dict]:
+    """What a run logged of its steps, rewards and losses."""
+    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in row.items() if k.split("/")[0] in ("reward", "step", "policy")} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """undisturbed(program, flags) -> the figures of that run."""
+
+    @functools.cache
+    def run(name: str, *flags: str) -> list[dict]:
+        out = tmp_path_factory.mktemp("undisturbed") / "run"
+        assert load_script(name).main([*flags, f"--output_dir={out}"]) == 0
+        return figures(out)
+
+    return run
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo_train", "on_policy_distillation"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_run_goes_on_where_memory_ran_out(name, phase, tmp_path, capsys, monkeypatch):
+def test_a_run_goes_on_where_memory_ran_out(name, phase, undisturbed, tmp_path, capsys, monkeypatch):
     script, out = load_script(name), tmp_path / "run"
     said, flag, saved = PHASES[phase]
-    flags = [*SMALL[name], "--eval_every=0", "--save_every=0", f"--output_dir={out}"]
+    plain = [*SMALL[name], "--eval_every=0", "--save_every=0"]
+    flags = [*plain, f"--output_dir={out}"]
     holder, attribute = (script.HFEngine, "sample") if phase == "sampling" else (script, "accumulate_gradients")
     real, calls = getattr(holder, attribute), []
 
@@ -237,15 +257,7 @@ def test_a_run_goes_on_where_memory_ran_out(name, phase, tmp_path, capsys, monke
     assert f"try --resume {flag.split('=')[0]}" in error and "Traceback" not in error
     assert [path.name for path in (out / "checkpoints").glob("*")] == saved and not (out / "final").exists()
     assert script.main([*flags, "--resume", flag]) == 0
-    resumed = (out / "metrics.jsonl").read_text()
-    shutil.rmtree(out)
-    assert script.main(flags) == 0
-
-    def figures(text):
-        rows = map(json.loads, text.splitlines())
-        return [{k: v for k, v in row.items() if k.split("/")[0] in ("reward", "step", "policy")} for row in rows]
-
-    for one, other in zip(figures(resumed), figures((out / "metrics.jsonl").read_text()), strict=True):
+    for one, other in zip(figures(out), undisturbed(name, *plain), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 

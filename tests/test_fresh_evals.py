@@ -1,6 +1,7 @@
 """The fresh evaluation tasks: graders pass a right answer made by hand and fail two wrong ones; nothing leaks."""
 
 import csv
+import functools
 import json
 import random
 import re
@@ -9,9 +10,10 @@ import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, load_module
+from conftest import ROOT, TINY_LM, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
+grade.run = warm_grading(grade.run)
 FRESH = {case["name"]: case for case in grade.load_evals() if case["set"] == "fresh"}
 
 
@@ -369,29 +371,30 @@ with open(a.out, "w") as out:
 """
 
 
+@functools.cache
+def mean_pay(tiny, model: Path) -> float:
+    """Of a model in greedy games."""
+    game = load_module(ROOT / "evals/files/lantern_game.py", "lantern_game")
+    model, tokenizer = tiny.load(str(model))
+    rows, pays = tiny.jsonl(ROOT / "evals/files/lantern_asks.jsonl"), []
+    first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
+    for row, reply in zip(rows, first, strict=True):
+        hint, said = game.keeper(row["total"], reply), [reply]
+        if hint:
+            talk = zip(["user", "assistant", "user"], [row["ask"], reply, hint], strict=True)
+            turns = [{"role": role, "content": text} for role, text in talk]
+            ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
+            said.append(tokenizer.decode(ids, skip_special_tokens=True))
+        pays.append(game.pay(row["total"], said))
+    return sum(pays) / len(pays)
+
+
 def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
     """Episodes by the graders' sampler, or with the keeper's words marked as trained; the adder as the model."""
     play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(kind == "all marked")))
-    write(folder, lantern_play__py=play)
     shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "lantern")
-    game, rows = load_module(folder / "lantern_game.py", "lantern_game"), tiny.jsonl(folder / "lantern_asks.jsonl")
-    result = {}
-    for name, place in (("before", TINY_LM), ("after", adder)):
-        model, tokenizer = tiny.load(str(place))
-        first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
-        pays = []
-        for row, reply in zip(rows, first, strict=True):
-            hint, said = game.keeper(row["total"], reply), [reply]
-            if hint:
-                talk = [row["ask"], reply, hint]
-                turns = [
-                    {"role": role, "content": c} for role, c in zip(["user", "assistant", "user"], talk, strict=True)
-                ]
-                ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
-                said.append(tokenizer.decode(ids, skip_special_tokens=True))
-            pays.append(game.pay(row["total"], said))
-        result[name] = sum(pays) / len(pays)
-    write(folder, lantern__json=result)
+    result = {"before": mean_pay(tiny, TINY_LM), "after": mean_pay(tiny, adder)}
+    write(folder, lantern_play__py=play, lantern__json=result)
 
 
 def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:

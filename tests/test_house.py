@@ -11,7 +11,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, WIDE_DATA, load_module, read_lines, script_env
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, WIDE_DATA, load_module, read_lines, run_script, script_env
 from packaging.requirements import Requirement
 
 budget = load_module(ROOT / "tools" / "budget.py", "script_budget")
@@ -183,9 +183,7 @@ def test_embedded_data_is_large_enough_right_and_disjoint():
 def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
     demo = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds").demo_flags()
     assert "scripts/ppo_train.py $(DEMO) --output_dir runs/demo" in text_of(ROOT / "Makefile")
-    command = [sys.executable, "scripts/ppo_train.py", *demo, "--dry_run"]
-    shown = subprocess.run(command, cwd=ROOT, env=script_env(), capture_output=True, text=True, check=True).stdout
-    plan = json.loads(shown)
+    plan = json.loads(run_script("ppo_train", *demo, "--dry_run", cwd=ROOT).stdout)
     assert plan["settings"].get("algorithm", "ppo") == "ppo" and "missing_eos_penalty" not in plan["settings"]
     assert plan["batch"]["held_out_prompts"] == len(read_lines(EVAL_DATA))
     critic, whole = plan["settings"]["critic_warmup_steps"], plan["settings"]["steps"]

@@ -89,11 +89,11 @@ def recompute(model) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "attention"),  # transformers has no sdpa with Gemma 2's soft cap on scores
+    [*((family, "eager") for family in FAMILIES), *((family, "sdpa") for family in FAMILIES if family != "gemma2")],
+)
 def test_what_is_saved_for_backward_is_predicted(family, attention, precision, rows):
-    if family == "gemma2" and attention == "sdpa":
-        pytest.skip("transformers has no sdpa with a soft cap on scores")
     model = random_network(family, attention)
     run = PassShape(rows, 64, compute=4 if precision == "fp32" else 2, attention=attention)
     assert saved_for_backward(shape_of(model), run) == pytest.approx(

@@ -14,7 +14,6 @@ import pytest
 import torch
 from conftest import (
     EVAL_DATA,
-    SCRIPTS,
     TINY_LM,
     TRAIN_DATA,
     load_script,
@@ -22,7 +21,6 @@ from conftest import (
     save_random_model,
     signal_script,
     start_script,
-    torchrun,
     without_clock,
 )
 from safetensors.torch import load_file
@@ -538,20 +536,6 @@ def test_settings_run(flags, more):
     assert (rows[1]["optim/updates"] > 0) or "fp16" in more
     before, after = (load_file(f"{path}/model.safetensors") for path in (command[1], out / "final"))
     assert before.keys() == after.keys() and any(not torch.equal(before[k], after[k]) for k in before)
-
-
-@pytest.mark.long
-def test_two_processes_do_what_one_does(flags):
-    more = ["--kl_top_k", 6, "--minibatches", 2, "--eval_every", 0, "--eval_samples", 2, "--lr", 1e-4]
-    alone, expected = flags("one", *more)
-    assert od.main(alone) == 0
-    together, out = flags("two", *more)
-    done = torchrun(SCRIPTS / "on_policy_distillation.py", *together)
-    assert done.returncode == 0, done.stderr
-    for one, two in zip(without_clock(expected), without_clock(out), strict=True):
-        assert two == pytest.approx(one, rel=1e-3, abs=1e-5)
-    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
-    assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-5
 
 
 # ------------------------------------------------------------------------------------------------ server

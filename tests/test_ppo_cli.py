@@ -356,29 +356,6 @@ def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
 
 
 @pytest.mark.long
-def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
-    (tmp_path / "one.jsonl").write_text(EVAL_DATA.read_text().splitlines()[0])  # a share is empty in one process
-    flags = [data[0], f"--eval_data={tmp_path / 'one.jsonl'}", *SIZES, "--steps=3", "--minibatches=2"]
-    flags += ["--whiten_rewards", "--entropy_coef=0.01", "--sample_tokens=false"]  # whose last digits may differ
-    flags += [f"--reward={small / 'rewards.py'}:length", f"--reward={small / 'rewards.py'}:digits*0.5"]
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert ours(*flags, f"--output_dir={one}")[0] == 0
-    result = torchrun(SCRIPTS / "ppo_train.py", *flags, f"--output_dir={two}")
-    assert result.returncode == 0, result.stderr
-    expected, start = weights(one), load_file(TINY_LM / "model.safetensors")
-    for name, got in weights(two).items():
-        torch.testing.assert_close(got, expected[name], rtol=0, atol=1e-5)
-    assert max((expected[name] - start[name]).abs().max() for name in start) > 1e-4, "both have learnt something"
-    critics = [torch.load(p / "checkpoints/step-000003/critic.pt", weights_only=True) for p in (one, two)]
-    for name, got in critics[1].items():
-        torch.testing.assert_close(got, critics[0][name], rtol=0, atol=1e-5)
-    for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
-        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
-    mine, theirs = ((p / "samples.jsonl").read_text() for p in (two, one))
-    assert mine == theirs, "the same completions in the same order"
-
-
-@pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     (tmp_path / "fails.py").write_text(
         "import os\n\n\ndef half(prompts, completions, **kwargs):\n"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, SCRIPTS, read_lines, run_script, save_random_model, torchrun, without_clock
-from safetensors.torch import load_file
+from conftest import ROOT, read_lines, run_script, save_random_model, without_clock
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
@@ -480,22 +479,6 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
     module["BROKEN"] = False
     run("ok", "--resume", "--steps=2", spec=spec)
     assert without_clock(folder)[-1]["step"] == 2
-
-
-@pytest.mark.long
-def test_two_processes_play_the_conversations_of_one(run, tmp_path):
-    """The same conversations in the same order, and the same weights."""
-    sizes = ["--steps=2", "--sample_tokens=false"]  # figures whose last digits may differ
-    one, two = run("one", *sizes), tmp_path / "two"
-    files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--environment={EXAMPLES}:SecondAttempt"]
-    done = torchrun(SCRIPTS / "ppo_train.py", *SMALL, *sizes, *files, f"--output_dir={two}")
-    assert done.returncode == 0, done.stderr
-    assert read_lines(one / "samples.jsonl") == read_lines(two / "samples.jsonl")
-    for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
-        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
-    a, b = (load_file(folder / "final" / "model.safetensors") for folder in (one, two))
-    for name in a:
-        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
 
 
 REFUSED = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, torchrun, without_clock
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, torchrun, without_clock
 from safetensors.torch import load_file
 
 REWARDS = '''
@@ -16,6 +16,10 @@ def mixed(prompts, completions, **kwargs):
     """One score for all completions of every other prompt, so that groups are equal whatever was sampled."""
     pairs = [(str(p), str(c)) for p, c in zip(prompts, completions, strict=True)]
     return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
+
+
+def brief(prompts, completions, **kwargs):
+    return [-len(str(c)) / 100 for c in completions]
 '''
 
 NOTING = '''
@@ -38,8 +42,9 @@ SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so a
 GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
 LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
 BAND = ["--keep_between", "0.1", "0.9"]
+WITHOUT_TOKENS = "--sample_tokens=false"  # the last digits of tokens' figures may differ
 TRUNCATED = ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=3", *GROUPS, *LONGER]
-RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
+RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to the advantages)
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
     "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
@@ -51,7 +56,31 @@ RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
     # of other seeds some have two tokens of nearly the same covariance, of which rounding chooses one
     "covariance": ("ppo_train", ["--algorithm=kl_cov", "--seed=6", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
+    "one held-out row": (
+        "ppo_train",
+        [
+            *("--steps=3", "--minibatches=2", "--whiten_rewards", "--entropy_coef=0.01", WITHOUT_TOKENS),
+            *("--reward={0}/rewards.py:brief*0.5", "--eval_data={0}/one.jsonl"),
+        ],
+        0.0,
+    ),
+    "conversations": (
+        "ppo_train",
+        [
+            *(f"--environment={ROOT}/examples/environments.py:SecondAttempt", "--max_turns=2", "--max_new_tokens=24"),
+            *("--steps=2", "--eval_data={0}/few.jsonl", "--sample_every=1", WITHOUT_TOKENS),
+        ],
+        0.0,
+    ),
     "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=3"], 0.0),
+    "distillation, top k": (
+        "on_policy_distillation",
+        [
+            *("--kl_top_k=6", "--minibatches=2", "--steps=3", "--eval_samples=2"),
+            *("--reward={0}/rewards.py:mixed", "--eval_data={0}/few.jsonl"),
+        ],
+        0.0,
+    ),
 }
 
 
@@ -63,7 +92,8 @@ def flags_of(name: str, folder: Path) -> list[str]:
     script, flags, _ = RUNS[name]
     rewards = folder / name if name in OWN_REWARDS else folder
     own = [f"--reward={rewards / 'rewards.py'}:mixed"] if script == "ppo_train" else [f"--teacher={folder / 'teacher'}"]
-    return [f"--data={folder / 'train.jsonl'}", *SIZES, *own, *flags]
+    own = own if name != "conversations" else []
+    return [f"--data={folder / 'train.jsonl'}", *SIZES, *own, *(flag.format(folder) for flag in flags)]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +102,8 @@ def folder(tmp_path_factory):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     made = tmp_path_factory.mktemp("processes")
-    (made / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
+    for name, source, count in (("train", TRAIN_DATA, 40), ("few", EVAL_DATA, 8), ("one", EVAL_DATA, 1)):
+        (made / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
     (made / "rewards.py").write_text(REWARDS)
     for name, text in OWN_REWARDS.items():
         (made / name).mkdir()
@@ -124,6 +155,9 @@ def test_two_processes_train_what_one_does(folder, name):
     assert max((x - start.get(key, 0 * x)).abs().max().item() for key, x in expected.items()) > 5e-4, "it has learnt"
     for mine, theirs in zip(without_clock(two), without_clock(one), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    if WITHOUT_TOKENS in RUNS[name][1]:
+        texts = [(run / "samples.jsonl").read_text() for run in (one, two)]
+        assert texts[0] == texts[1], "the same completions in the same order"
 
 
 @pytest.mark.long

@@ -54,6 +54,7 @@ TRL = {
         "missing_eos_penalty",
     ),
     "ppo_0.13_four_models.py": (3, 'dtype="float16"', "PPOTrainer --ppo_epochs 5 --lr 5e-06"),
+    "ppo_0.15_adapters.py": (3, 'dtype="bfloat16"', "--value_clip 0.5 --batch_size 8 total_episodes=1000"),
     "trl_0.9_handbook.yaml": (
         0,
         "max_length: 2048 eval_strategy: warmup_steps: 0.1 -max_seq_length dtype: bfloat16",

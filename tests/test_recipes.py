@@ -32,6 +32,7 @@ def write_files(text: str, folder: Path) -> None:
 def shorter(words: list[str]) -> list[str]:
     """A command's words with a few steps in the place of many."""
     words, few = [*words], {"--steps": {"60": "2", "90": "3"}, "--save_every": {"10": "1"}}
+    few["--prompts_per_round"] = {"64": "16"}
     for i, word in enumerate(words[:-1]):
         words[i + 1] = few.get(word, {}).get(words[i + 1], words[i + 1])
     return [*words, *(["--steps", "2"] if words[0].endswith("/new_trainer.py") else [])]

@@ -117,7 +117,7 @@ def test_clean_page_passes(run_checks, page):
         ("", "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", TURNS | GROUPS | FORMULA),
         ("", "--precision bf16 --gradient_checkpointing", TURNS | GROUPS | FORMULA),
         ("", "--precision fp16", TURNS | GROUPS | FORMULA),  # checked in fp32
-        ("", "--algorithm grpo --kl_coef 0", TURNS | REFERENCE | CRITIC),
+        ("", "--algorithm maxrl --loss kl_cov", TURNS | REFERENCE | CRITIC | CLIP),
         ("", "--algorithm dr_grpo --loss gspo --lora_rank 4", TURNS | REFERENCE | CRITIC),
         (
             "",
@@ -425,6 +425,11 @@ ALONE = {
         "logits = tempered(lm_logits(models.policy, states), 1.0)",
     ),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
+    "entropy of the first chunk only": (
+        "accumulation",
+        "    return torch.cat(logprobs), torch.cat(entropy)\n",
+        "    return torch.cat(logprobs), torch.cat(entropy) * 0 + entropy[0].mean()\n",
+    ),
 }
 
 

@@ -27,7 +27,8 @@ LIBRARIES = (
     "transformers.models.llama.modeling_llama",  # the embedded model's
 )
 OF_TRL = ("datasets", "trl.trainer.grpo_trainer")
-BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "old_versions"), OF_TRL)  # before such a script's first
+# before such a script's first
+BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "old_versions", "pantry"), OF_TRL)
 
 
 class WarmProcess:
@@ -82,7 +83,7 @@ def compiled(path: str, known: dict):
 
 
 def become(request: dict, code) -> None:
-    """Run a script in this process as `python SCRIPT FLAGS` would; returns the exit code."""
+    """Run a script in this process as `python SCRIPT FLAGS` would, or a text as `python -c TEXT`."""
     for number, path in enumerate((os.devnull, request["out"], request["err"])):
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
@@ -91,10 +92,15 @@ def become(request: dict, code) -> None:
     os.environ.update(request["env"])
     if request["cwd"]:
         os.chdir(request["cwd"])
-    path = request["command"][0]
-    sys.argv, sys.path[0] = request["command"], os.path.dirname(path)
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in os.environ
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    module.__dict__.update(__builtins__=__builtins__)
+    path, *rest = request["command"]
+    if path == "-c":
+        sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+        code = compile(rest[0], "<string>", "exec", dont_inherit=True)
+    else:
+        sys.argv, sys.path[0], module.__file__ = request["command"], os.path.dirname(path), path
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 
@@ -134,7 +140,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         load_libraries(request["command"][0])
-        code = compiled(request["command"][0], known)
+        code = None if request["command"][0] == "-c" else compiled(request["command"][0], known)
         pid = os.fork()
         if pid == 0:
             answers.buffer.raw.close()
