@@ -186,9 +186,8 @@ def _agree(answer: str, gold: str) -> bool:
     texts = (re.sub(r"[{}\\^_'’]|(?<=\d),(?=\d{3})", "", text.casefold()) for text in (answer, gold))
     left, right = ({*re.findall(r"\d+(?:\.\d+)?(?!\w)|\w+", text)} - _SMALL_WORDS for text in texts)
     numbers = [{word for word in words if word[0].isdigit()} for words in (left, right)]
-    return not (all(numbers) and numbers[0].isdisjoint(numbers[1])) and (
-        not left.isdisjoint(right) or max(len(left), len(right)) > 8
-    )
+    clash = all(numbers) and numbers[0].isdisjoint(numbers[1])
+    return not clash and (not left.isdisjoint(right) or max(len(left), len(right)) > 8)
 
 
 def math_equal(answer: str, gold: str) -> bool | None:

@@ -294,14 +294,10 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     values = [down(part) for part in parts]
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
         numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
-        name = (
-            parts[0]
-            if _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
-            else ""
-        )
-        if name and values[0].kind == "num" and len(values[0].data) > 1:
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+        if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
-            return _Value("eq", (name, rest, values[0]))
+            return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
@@ -385,9 +381,8 @@ def _value(text: str) -> _Value:
     if len(text) > 3000:
         return _Value("huge", src=text)
     clean = _clean(text)
-    if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
-        clean == "R" and re.search(r"\\mathbb|ℝ", text)
-    ):
+    reals = re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean)
+    if reals or (clean == "R" and re.search(r"\\mathbb|ℝ", text)):
         return _read("(-∞,∞)")
     if choice := _choice(clean):
         return _Value("letter", *choice)

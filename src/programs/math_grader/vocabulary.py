@@ -26,6 +26,7 @@ _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
 _CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN|ZAR"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -53,8 +54,8 @@ _CLEAN = [
         (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
-        (r"(?<=[A-Za-z]) squared\b|(?<=\d [kcmd]m)2$|(?<=\d (?:ft|in))2$", "^2"),
-        (r"(?<=[A-Za-z]) cubed\b|(?<=\d [kcmd]m)3$|(?<=\d (?:ft|in))3$", "^3"),
+        (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
+        (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
         (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
@@ -113,6 +114,8 @@ _CLEAN = [
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
         (r"^ ?(\d+)(?:st|nd|rd|th) ?$", r"\1"),
+        (rf"^ ?(\d\d?)(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?)(?:st|nd|rd|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
         (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
