@@ -22,7 +22,7 @@ SPEAKER = re.compile(
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
-SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
+VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 

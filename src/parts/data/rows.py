@@ -19,7 +19,7 @@ from parts.data.data_files import (
     refuse_no_data,
     table_rows,
 )
-from parts.data.nested_rows import CHAT_COLUMNS, SEEN, rows_in, with_chats
+from parts.data.nested_rows import CHAT_COLUMNS, VISIBLE, rows_in, with_chats
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -263,7 +263,7 @@ def check_unicode(text: str, where: str = "") -> None:
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and SEEN.search(prompt)
+    is_text = isinstance(prompt, str) and VISIBLE.search(prompt)
     try:
         as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
     except RowFlaw:

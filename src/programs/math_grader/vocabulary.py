@@ -92,7 +92,7 @@ _CLEAN = [
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
-        (r"(\d{0,20})\.(\d{0,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.\.\.+|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
+        (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
         (r"^ ?(\d+)' ?(\d+)(?:''|\") ?$", r"\1 ft and \2 inch"),
         (r"(?<=degree )\s*(\d+) ?'", r" and \1 min"),
         (r"(?<=\d)\s*\\Omega$", " Ω"),
@@ -181,8 +181,10 @@ _FOLD = (
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
-_SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_SCALE |= {"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)}
+_SCALE = {
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
+}
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 # a number's unit in SI, with its prefix; \Mega and milli differ in case alone
