@@ -15,7 +15,7 @@ from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_e
 
 def _statement(text: str, m: re.Match) -> str:
     """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
-    rest = text[m.end() : m.end() + 500]
+    rest = text[m.end() : m.end() + 500].lstrip("}")  # of \text{The answer is }
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]

@@ -153,8 +153,10 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     units = {v.unit for v in right}
     if len(units) > 1 and any(units <= {*sizes} for sizes in _SIZES) and not any(v.unit for v in left):
         return False  # 2, 30 for 2 hours 30 minutes
-    names = [{v.data[0].partition("_")[0] for v in values if v.kind == "eq"} for values in (left, right)]
-    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:  # 3, 4 for a = 3, b = 4
+    names = [
+        {v.data[0].partition("_")[0] if v.kind == "eq" else v.unit for v in values} - {""} for values in (left, right)
+    ]
+    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:  # 3, 4 for a = 3, b = 4; 5, 3 for 5 km and 3 h
         return all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     left, right = list(left), list(right)
     for x in list(left):

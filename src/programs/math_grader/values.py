@@ -33,6 +33,7 @@ from programs.math_grader.vocabulary import (
     _split,
 )
 
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])")
 _LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # labels a part of an answer
 
 
@@ -226,9 +227,7 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(
-            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
-        )
+        text = _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
     if m := re.fullmatch(r"\\begin ?\{((?:[pbB]|small)?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
