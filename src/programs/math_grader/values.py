@@ -300,9 +300,10 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
-    name = r"[A-Za-z]\w*(?:'|\^\{?-1\}?)? ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|(?:m ?)?\\angle ?\w+"
-    if re.fullmatch(rf"{name}|[A-Za-z ]{{3,}}|[A-Z]{{2}}", parts[0]):
-        return rest  # f(x) = …, (x, y) = …, \angle A = …, Area = …
+    name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
+    is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
+    if is_name and "not" not in parts[0].split():
+        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
