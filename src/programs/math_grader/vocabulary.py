@@ -25,7 +25,7 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
-_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN|ZAR"
+_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
 _MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
@@ -113,9 +113,9 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
-        (r"^ ?(\d+)(?:st|nd|rd|th) ?$", r"\1"),
-        (rf"^ ?(\d\d?)(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
-        (rf"^ ?{_MONTH} (\d\d?)(?:st|nd|rd|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
+        (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
         (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
