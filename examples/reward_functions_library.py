@@ -21,12 +21,12 @@ option value keeps; w: the advised weight. Presets have weights:
 #       364-388  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
 #       391-401  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #       404-623  contract         The contract of every reward function: inputs, options, and valid values
-#       626-788  text parts       Find answers, blocks and sections in texts
-#      791-1019  correctness      Right answers, and programs that pass tests
-#     1022-1193  format           Layouts, style and repetition
-#     1196-1299  length           Lengths
-#     1302-1466  judges           Models that judge
-#     1469-1579  combined         Combined rewards, presets, and names of older versions
+#       626-791  text parts       Find answers, blocks and sections in texts
+#      794-1022  correctness      Right answers, and programs that pass tests
+#     1025-1196  format           Layouts, style and repetition
+#     1199-1302  length           Lengths
+#     1305-1469  judges           Models that judge
+#     1472-1582  combined         Combined rewards, presets, and names of older versions
 
 import ast
 import asyncio
@@ -628,19 +628,20 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _SCALE = "(?:thousand|[mb]illion|trillion)s?"
+_PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
-    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?)(?:[$€£¥₹]|Rs\b\.? ?)?"
+    rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALED = re.compile(r"(?i)(?<=\d) ?(thousand|million|billion|trillion)s?\b")
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "k": 3, "m": 6, "b": 9}
+_SCALED = re.compile(r"(?i:(?<=\d) ?(thousand|million|billion|trillion)s?\b)|([$€£¥₹] ?[\d.,]+)([kKMB])$")
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
-_POWER = re.compile(r"\s*(?:\\times|\\cdot|[×·*xX])\s*10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
+_POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
 _EQUATION = re.compile(
     r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
 )
@@ -730,12 +731,13 @@ def _readings(text: str) -> tuple[str, str]:
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    text = _POWER.sub(r"e\1", narrow(str(value)).strip()[:120].replace("\u2212", "-"))
+    text = narrow(str(value)).strip()[:120].replace("\u2212", "-")
+    text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    text = _SCALED.sub(lambda m: f"e{_ZEROS[m[1].lower()]}", text)
+    text = _SCALED.sub(lambda m: f"{m[2] or ''}e{_ZEROS[(m[1] or m[3]).lower()]}", text)
     match = _NUMBER.fullmatch(with_point(text))
     try:
         number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
@@ -745,7 +747,8 @@ def _number(value) -> float | None:
 
 
 def _tight(text: str) -> str:
-    """Remove the blanks around brackets and commas in a list or matrix of numbers."""
+    """Fold apostrophes and Unicode's forms; remove the blanks around brackets and commas in a list of numbers."""
+    text = unicodedata.normalize("NFC", text).translate({0x2018: "'", 0x2019: "'", 0x2011: "-"})
     return re.sub(r" ?([\[\],]) ?", r"\1", text) if re.fullmatch(r"\[[-+\d.,eE\[\] ]*\]", text) else text
 
 

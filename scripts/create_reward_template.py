@@ -58,20 +58,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       367-591  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       594-682  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       685-876  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      879-1161  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1164-1270  extracts         Extract from a Python file what some of its names need
-#     1273-1485  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1488-1599  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1602-1863  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1866-2016  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2019-2233  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2236-2306  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2309-2861  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2864-3168  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3171-3309  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3312-3445  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3448-3646  command          The command line
+#       685-886  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      889-1171  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1174-1280  extracts         Extract from a Python file what some of its names need
+#     1283-1495  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1498-1609  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1612-1873  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1876-2026  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2029-2243  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2246-2316  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2319-2871  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2874-3178  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3181-3319  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3322-3455  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3458-3656  command          The command line
 
 import argparse
 import ast
@@ -764,19 +764,29 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
     """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
-    number = 0
     try:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
+    return {**row, **{name: bare(row[name]) for name in names}}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -835,7 +845,7 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None

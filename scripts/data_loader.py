@@ -35,27 +35,27 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       334-354  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       357-375  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       378-602  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       605-734  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       737-910  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      913-1010  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1013-1173  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1176-1422  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1425-1511  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1514-1543  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1546-1568  prompts            Load training and held-out prompts as token ids
-#     1571-1589  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1592-1658  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1661-1669  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1672-1766  bad rows           Errors about bad rows, and the values that a row may hold
-#     1769-2039  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2042-2408  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2411-2631  choices            Questions with choices: find the choices of a row, and which one is right
-#     2634-3081  forms              Convert rows of each form to the schema
-#     3084-3199  form names         Tell a row's form by the names of its fields, and convert it
-#     3202-3415  writing            Write rows for each target, and choose held-out rows
-#     3418-3719  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3722-3854  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3857-4103  command            The command line, and what --inspect shows
+#       605-736  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       739-922  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      925-1022  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1025-1185  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1188-1443  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1446-1532  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1535-1564  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1567-1589  prompts            Load training and held-out prompts as token ids
+#     1592-1610  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1613-1679  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1682-1690  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1693-1787  bad rows           Errors about bad rows, and the values that a row may hold
+#     1790-2060  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2063-2430  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2433-2653  choices            Questions with choices: find the choices of a row, and which one is right
+#     2656-3099  forms              Convert rows of each form to the schema
+#     3102-3217  form names         Tell a row's form by the names of its fields, and convert it
+#     3220-3426  writing            Write rows for each target, and choose held-out rows
+#     3429-3730  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3733-3865  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3868-4114  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -611,14 +611,16 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
+    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|<[|｜](?i:(user|assistant|system))[|｜]>"
+    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-ANSWERERS = ("assistant", "response", "[/inst]")
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+ANSWERERS = ("assistant", "model", "response", "[/inst]")
+VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -816,19 +818,29 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
     """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
-    number = 0
     try:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
+    return {**row, **{name: bare(row[name]) for name in names}}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -887,7 +899,7 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1243,9 +1255,18 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
+
+ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
+    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
+    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 
 
@@ -1833,7 +1854,7 @@ def read_message(raw, name: str) -> dict:
     content = "" if content is None and calls else content
     if not isinstance(content, str):
         raise BadRow(name, f"{text} {shown(content)}", "text, or a list of text parts")
-    if not content.strip() and not calls and known != "tool":
+    if not VISIBLE.search(content) and not calls and known != "tool":
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
@@ -1882,7 +1903,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
 def as_prompt(value, name: str, system=None) -> list[dict]:
     """A prompt, text or messages, as messages that end with user or tool."""
     if isinstance(value, str):
-        if not value.strip():
+        if not VISIBLE.search(value):
             raise BadRow(name, "an empty prompt", "text")
         if holds_answer(value):
             raise BadRow(name, "a dialogue as one text, answers included", "a list of turns in `messages`")
@@ -2319,7 +2340,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    text = text.rpartition("</think>")[2]
+    thought, _, text = text.rpartition("</think>")
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -2331,6 +2352,7 @@ def gold_of(text: str) -> str | None:
             inner = boxes[-1] if boxes else None
             answer = answer if inner is None else inner.strip()
     answer = stated_gold(text) if answer is None else answer
+    answer = text.strip() if answer is None and thought and len(text.split()) < 6 else answer
     return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 
@@ -2727,10 +2749,9 @@ class Shape:
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
-        unpacked = (
-            name for name, text in passages.items() if self.row[name] != text and isinstance(self.row[name], str)
-        )
-        self.notes += [f"rows have documents as JSON in {name}, which are text in the prompt" for name in unpacked]
+        for name, text in passages.items():
+            if isinstance(self.row[name], str) and self.row[name] != text:
+                self.notes.append(f"rows have documents as JSON in {name}, which are text in the prompt")
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -2777,10 +2798,7 @@ class Shape:
             self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
         if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
             self.notes.append(LETTER_ALONE)
-        if re.search("Ã[\xa1-\xbf]|â€.", asked):
-            self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
-        if LOST_BACKSLASH.search(asked):
-            self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
+        self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         for name in READERS:  # these names have one meaning in all forms
@@ -3364,13 +3382,6 @@ def parquet_column(name: str, values: list):
     if not same or "struct<>" in str(array.type):  # parquet has no object without fields
         return None
     return pyarrow.nulls(len(values), pyarrow.string()) if pyarrow.types.is_null(array.type) else array
-
-
-def bare(value):
-    """A value without null keys, which parquet adds for keys of other rows."""
-    if isinstance(value, dict):
-        return {key: bare(item) for key, item in value.items() if item is not None}
-    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 @contextlib.contextmanager

@@ -44,51 +44,51 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       695-995  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #      998-1067  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1070-1294  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1297-1410  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1413-1647  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1650-1747  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1750-1885  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1888-2169  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2172-2369  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2372-2463  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2466-2545  prompts           Load training and held-out prompts as token ids
-#     2548-2765  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2768-3029  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3032-3318  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3321-3476  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3479-3711  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3714-3855  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3858-3920  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3923-4178  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4181-4339  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4342-4518  play              Play a policy's conversations with environments; each turn samples all open …
-#     4521-4670  play setup        Set up and score conversations, for all programs that take --environment
-#     4673-5013  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5016-5138  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5141-5202  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5205-5210  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5213-5219  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5222-5303  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5306-5413  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5416-5434  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5437-5699  memory            The memory that a run will need, from the shape of its networks
-#     5702-5910  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5913-5997  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6000-6161  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6164-6173  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6176-6223  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6226-6258  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6261-6330  summary           summary.json and the lines at the end of a run
-#     6333-6528  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6531-6562  paired tests      Intervals, paired tests, pass@k
-#     6565-6800  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6803-6916  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6919-7111  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7114-7268  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7271-7386  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7389-7617  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7620-7720  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7723-7966  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1297-1412  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1415-1659  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1662-1759  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1762-1897  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1900-2190  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2193-2390  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2393-2484  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2487-2566  prompts           Load training and held-out prompts as token ids
+#     2569-2786  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2789-3050  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3053-3339  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3342-3497  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3500-3732  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3735-3876  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3879-3941  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3944-4199  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4202-4360  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4363-4539  play              Play a policy's conversations with environments; each turn samples all open …
+#     4542-4691  play setup        Set up and score conversations, for all programs that take --environment
+#     4694-5034  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5037-5159  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5162-5223  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5226-5231  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5234-5240  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5243-5324  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5327-5434  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5437-5455  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5458-5720  memory            The memory that a run will need, from the shape of its networks
+#     5723-5931  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5934-6018  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6021-6182  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6185-6194  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6197-6244  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6247-6279  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6282-6351  summary           summary.json and the lines at the end of a run
+#     6354-6549  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6552-6583  paired tests      Intervals, paired tests, pass@k
+#     6586-6821  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6824-6937  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6940-7132  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7135-7289  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7292-7407  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7410-7638  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7641-7741  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7744-7987  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1303,14 +1303,16 @@ LISTS = {
 }
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
+    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|<[|｜](?i:(user|assistant|system))[|｜]>"
+    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-ANSWERERS = ("assistant", "response", "[/inst]")
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+ANSWERERS = ("assistant", "model", "response", "[/inst]")
+VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -1496,19 +1498,29 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
     """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
-    number = 0
     try:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
+    return {**row, **{name: bare(row[name]) for name in names}}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1567,7 +1579,7 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1628,7 +1640,7 @@ def check_unicode(text: str, where: str = "") -> None:
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
+    is_text = isinstance(prompt, str) and VISIBLE.search(prompt)
     try:
         as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
     except RowFlaw:
@@ -1954,9 +1966,18 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
+
+ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
+    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
+    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 
 
@@ -2153,10 +2174,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
         if count := sum(map(bool, flags)):

@@ -28,12 +28,12 @@ The reward library loads this file when a function grades mathematics.
 #         65-76  python source   Parses Python source in a process with threads
 #        79-211  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
 #       214-349  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       352-596  vocabulary      Patterns, names and units; bringing texts into one notation
-#       599-979  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#      982-1162  worker          The worker process that asks math-verify, with time limits
-#     1165-1348  equality        Equality of values and of answers
-#     1351-1495  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1498-1587  command         The score of a completion, and the command line
+#       352-623  vocabulary      Patterns, names and units; bringing texts into one notation
+#      626-1011  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1014-1194  worker          The worker process that asks math-verify, with time limits
+#     1197-1404  equality        Equality of values and of answers
+#     1407-1547  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1550-1639  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -355,10 +355,11 @@ _TEXT = (
     r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
     r"|ensuremath)(?![a-z])"
 )
-_AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
+_MONEY = "＄€£¥₹₩₽₺₫₪฿₴₦"
+_AMOUNT = rf"[{_MONEY}]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
-_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
-_UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
+_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿμωΩ"
+_UNIT = rf"[{_LETTER_OF}{_CJK}%{_MONEY}¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
 # a unit in brackets, 9 (apples) and 12 [cm]; a remark after a unit, 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
@@ -366,13 +367,16 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
+_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
-        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
+        (r"(?s)\\begin\s*\{(align(?:ed|\*)?|cases|gathered|split)\}(.*?)\\end\s*\{\1\}", lambda m: _lines(m[2])),
+        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # but not one that closes a formula
+        (r"\$(?=-?[.,]?\d[^$]*$)|(?<=^[A-Z])\$(?= \d)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -389,8 +393,11 @@ _CLEAN = [
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
-        (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
+        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,]\d+)*)", r"\2 \1"),
+        (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
+        (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
+        (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
         (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
@@ -426,13 +433,18 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
+        (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
+        (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
+        (r"^ ?(\d+)' ?(\d+)(?:''|\") ?$", r"\1 ft and \2 inch"),
+        (r"(?<=degree )\s*(\d+) ?'", r" and \1 min"),
+        (r"(?<=\d)\s*\\Omega$", " Ω"),
+        (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
+        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
+        (rf"(?i)^(?:{ROUGHLY}) ", ""),
+        (r"(?<=\S) ?\+ ?c$", "+C"),  # of an integral
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
-        (
-            r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
-            lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
-        ),
-        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
+        (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
+        (r"(\d{0,20})\.(\d{0,20})(?:\\(?:overline|bar|dot)\s*\{|\()(\d{1,20})[})]", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
@@ -443,6 +455,11 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
+        (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
+        (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
@@ -451,16 +468,8 @@ _CLEAN = [
 ]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
 _CALLS = {
-    "sin": cmath.sin,
-    "cos": cmath.cos,
-    "tan": cmath.tan,
-    "sinh": cmath.sinh,
-    "cosh": cmath.cosh,
-    "exp": cmath.exp,
-    "tanh": cmath.tanh,
-    "arcsin": cmath.asin,
-    "arccos": cmath.acos,
-    "arctan": cmath.atan,
+    **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
+    **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
     "ln": cmath.log,
     "log": cmath.log10,
     "cot": lambda x: 1 / cmath.tan(x),
@@ -479,7 +488,7 @@ _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
-    "choose mod modulo over more less than score minus plus divided by point itself trillion".split()
+    "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
     alias: names.split()[0]
@@ -492,23 +501,36 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan jpy cny 元 円 块|₹ rupee inr|¢ cent|"
+        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone sek nok dkk|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
-        "mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
-_OF_ONE_KIND = (  # units that form one quantity, as in 2 hours 30 minutes
-    "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
-).split("|")
+_CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
+    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
+    "|ton 1000 kg 1000 g 1000 mg|lb 16 oz|l 1000 ml|＄ 100 ¢|€ 100 ¢|£ 100 ¢|degree 60 min 60 s"
+    "|kj 1000 j|kw 1000 w|kn 1000 n|kv 1000 v 1000 mv|kpa 1000 pa|a 1000 ma"
+)
+_SIZES = [  # {unit: its size in the smallest one}
+    {unit: math.prod(map(int, words[2 * i + 1 :: 2])) for i, unit in enumerate(words[::2])}
+    for words in map(str.split, _CHAINS.split("|"))
+]
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
-    | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
+    | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
-_SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+_SCALE = {
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
+}
+_SHORT = {"K": "thousand", "M": "million", "B": "billion"}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+# a number's unit in SI, with its prefix; \Mega and milli differ in case alone
+_SI = re.compile(r"[kMGTcdmnpμ]?(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)|[kcdmnpμ]m|hp|dB|ppm|rpm")
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
@@ -526,6 +548,11 @@ def _compound(text: str) -> str:
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
     known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
     return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
+
+
+def _lines(text: str) -> str:
+    """The lines of aligned or cases as a list; a line that begins with = continues the one above."""
+    return re.sub(r"\s*⏎\s*", ", ", re.sub(r"⏎\s*&?\s*(?==)", "", text).replace("&", ""))
 
 
 def _repeating(whole, start, cycle) -> str:
@@ -598,6 +625,7 @@ def _cheap(src: str) -> bool:
 
 # ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
 
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])")
 _LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # labels a part of an answer
 
 
@@ -791,9 +819,7 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(
-            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
-        )
+        text = _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
     if m := re.fullmatch(r"\\begin ?\{((?:[pbB]|small)?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
@@ -817,6 +843,8 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        if ends == "{}" and len(items) == 1:
+            return items[0]
         if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
             return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
@@ -857,19 +885,17 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     values = [down(part) for part in parts]
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
         numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
-        name = (
-            parts[0]
-            if _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
-            else ""
-        )
-        if name and values[0].kind == "num" and len(values[0].data) > 1:
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+        if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
-            return _Value("eq", (name, rest, values[0]))
+            return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
-    if re.fullmatch(r"[A-Za-z]\w*'? ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|[A-Za-z ]{3,}|[A-Z]{2}", parts[0]):
-        return rest  # f(x) = …, (x, y) = …, Area = …
+    name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
+    is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
+    if is_name and "not" not in parts[0].split():
+        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
@@ -885,20 +911,22 @@ def _minus(left: _Value, right: _Value) -> list:
 
 _PERCENT = re.compile("per cent|percentage points?|pour cent|por ciento|パーセント")
 _CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
-_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
+_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%{_MONEY}¢/]|\^\d")
 
 
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
-    if number != text:
-        unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
+    number, unit, scale = text, "", 1
+    if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
+        number = money[1] + money[4] + text[money.end() :]
+        unit = _UNITS.get(money[3], money[3]) + f" {money[2][:1]}" * bool(money[2])  # C$ and CA$
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
-            "of"
-        ]
-        names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
-        known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
+        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(r"\bM(?=[A-Z])", "mega", m[3]).lower()))
+        words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
+        stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
+        names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
+        known = all(name in _UNITS.values() or name in _SCALE for name in names)
+        known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
@@ -906,9 +934,14 @@ def _as_number(text: str) -> _Value:
             known = False  # 1/2 m v^2, n^2 + 3 n
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
-            names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
-            unit = " ".join(sorted(names)).replace("mph", "/ h mile") or unit
+            number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
+            above, *below = (
+                " ".join(name for name in names if name not in _SCALE)
+                .replace("mph", "mile / h")
+                .replace("kph", "km / h")
+                .split("/")
+            )
+            unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
     elif text.lower() in _NUMBERS:
         number = str(_NUMBERS.index(text.lower()))
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
@@ -940,9 +973,8 @@ def _value(text: str) -> _Value:
     if len(text) > 3000:
         return _Value("huge", src=text)
     clean = _clean(text)
-    if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
-        clean == "R" and re.search(r"\\mathbb|ℝ", text)
-    ):
+    reals = re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean)
+    if reals or (clean == "R" and re.search(r"\\mathbb|ℝ", text)):
         return _read("(-∞,∞)")
     if choice := _choice(clean):
         return _Value("letter", *choice)
@@ -1196,16 +1228,34 @@ def _as_symbol(value: _Value) -> _Value:
 
 def _same_number(a: _Value, g: _Value) -> bool:
     a, g = (_as_symbol(v) if v.unit and not w.unit and len(w.data) > 1 else v for v, w in ((a, g), (g, a)))
-    if "%" in (a.unit, g.unit) and a.unit != g.unit:
-        plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
-        return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
-    if {a.unit, g.unit} == {"degree", ""} and _close(*((a, g) if a.unit else (g, a)), 180 / math.pi):
+    if {a.unit, g.unit} == {"%", ""}:
+        plain = len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
+        return plain or _close(*((a, g) if a.unit else (g, a)), 100)
+    degrees, other = (a, g) if a.unit == "degree" else (g, a)
+    if degrees.unit == "degree" and other.unit in ("", "rad") and _close(degrees, other, 180 / math.pi):
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
-    known = left | right <= {*_UNITS.values()}
-    if "degree" in left & right and len(left | right) == 2:  # 25 degrees for 25 °C
-        return _close(a, g)
-    return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
+    known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
+    wider = (left < right or right < left) and not known  # 5 apples for 5 red apples, $5 for C$5
+    return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
+
+
+def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
+    """A quantity such as 1 h 30 min in the smallest of its units, with its power as unit; None if it has others."""
+    total, powers, last = 0, set(), math.inf
+    for part in value.data[2] if value.kind == "seq" and not value.data[0] else [value]:
+        power, _, unit = part.unit.rpartition(" ")
+        size = sizes.get(unit, math.inf) if part.kind == "num" and len(part.data) == 1 else math.inf
+        if size >= last or {*powers, power} not in ({""}, {"^2"}, {"^3"}):
+            return None
+        total, last, powers = total + part.data[0] * size ** int(power[1:] or 1), size, {power}
+    return _Value("num", [total], unit="".join(powers))
+
+
+def _same_quantity(a: _Value, g: _Value) -> bool:
+    """Whether two quantities in different units of one kind are equal: 1 h 30 min and 90 min, 1 km and 1000 m."""
+    pairs = ([_total(value, sizes) for value in (a, g)] for sizes in _SIZES)
+    return any(x and y and x.unit == y.unit and _close(x, y) for x, y in pairs)
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
@@ -1230,6 +1280,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     kinds = {a.kind, g.kind}
     if "all" in kinds:
         return _same(a, g, todo)
+    if kinds <= {"num", "seq"} and _same_quantity(a, g):
+        return True
     if kinds == {"num"}:
         return _same_number(a, g)
     if kinds == {"mat", "seq"}:  # a column or row, and a tuple
@@ -1259,7 +1311,7 @@ def _span(value: _Value) -> _Value:
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
-    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
     ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
@@ -1287,8 +1339,13 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         same = vectors or len(pairs) == 1 or pairs == {"()", ""}
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     units = {v.unit for v in right}
-    if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
+    if len(units) > 1 and any(units <= {*sizes} for sizes in _SIZES) and not any(v.unit for v in left):
         return False  # 2, 30 for 2 hours 30 minutes
+    names = [
+        {v.data[0].partition("_")[0] if v.kind == "eq" else v.unit for v in values} - {""} for values in (left, right)
+    ]
+    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:  # 3, 4 for a = 3, b = 4; 5, 3 for 5 km and 3 h
+        return all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     left, right = list(left), list(right)
     for x in list(left):
         for y in right:
@@ -1319,9 +1376,8 @@ def _agree(answer: str, gold: str) -> bool:
     texts = (re.sub(r"[{}\\^_'’]|(?<=\d),(?=\d{3})", "", text.casefold()) for text in (answer, gold))
     left, right = ({*re.findall(r"\d+(?:\.\d+)?(?!\w)|\w+", text)} - _SMALL_WORDS for text in texts)
     numbers = [{word for word in words if word[0].isdigit()} for words in (left, right)]
-    return not (all(numbers) and numbers[0].isdisjoint(numbers[1])) and (
-        not left.isdisjoint(right) or max(len(left), len(right)) > 8
-    )
+    clash = all(numbers) and numbers[0].isdisjoint(numbers[1])
+    return not clash and (not left.isdisjoint(right) or max(len(left), len(right)) > 8)
 
 
 def math_equal(answer: str, gold: str) -> bool | None:
@@ -1353,7 +1409,7 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 def _statement(text: str, m: re.Match) -> str:
     """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
-    rest = text[m.end() : m.end() + 500]
+    rest = text[m.end() : m.end() + 500].lstrip("}")  # of \text{The answer is }
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
@@ -1385,13 +1441,9 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        if (
-            part in firm
-            or kind not in prose
-            or (kind == _value(final).kind and (kind != "text" or len(part.split()) < 4))
-        ):
-            if not math_equal(part, final):
-                return None
+        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)
+        if (part in firm or kind not in prose or is_short) and not math_equal(part, final):
+            return None
     return final or None
 
 
@@ -1399,7 +1451,7 @@ def _only_answer(text: str) -> str | None:
     """A text that is one literal, perhaps with a reason after it, else None; sums are None, as they may be the task."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
-    sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"(?:^-?|\* ?)10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
     sums = re.sub(r"(?<=\d) ?[A-Za-z].*", "", sums) if value.unit else sums  # cm^2
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
         return None
@@ -1486,8 +1538,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
-        converted = value.kind == other.kind and value.unit != other.unit and value.data != other.data  # 30° for π/6
-        forms = [*_orders(plain)] if expression or converted else []
+        converted = value.unit != other.unit and value.data != other.data  # 30° for π/6, 1 h 30 min for 90 min
+        forms = [*_orders(plain), plain.replace("and", "")] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)

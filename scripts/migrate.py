@@ -29,22 +29,22 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       150-559  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
 #       562-786  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       789-877  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      880-1076  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1079-1182  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1185-1223  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1226-1460  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1463-2374  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2377-2959  edits             Edits of a text by offset, and the table row that explains each
-#     2962-3050  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3053-3339  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3342-3456  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3459-3859  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3862-3939  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3942-4196  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4199-4242  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4245-4585  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4588-4738  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4741-4969  command           The command line: input, output, messages
+#      880-1086  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1089-1192  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1195-1233  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1236-1470  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1473-2384  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2387-2969  edits             Edits of a text by offset, and the table row that explains each
+#     2972-3060  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3063-3349  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3352-3466  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3469-3869  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3872-3949  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3952-4206  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4209-4252  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4255-4595  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4598-4748  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4751-4979  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -959,19 +959,29 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
     """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
-    number = 0
     try:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
+    return {**row, **{name: bare(row[name]) for name in names}}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1030,7 +1040,7 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None

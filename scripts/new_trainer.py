@@ -46,24 +46,24 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       389-421  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       424-451  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       454-585  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       588-642  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#       645-743  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       746-843  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       846-981  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#      984-1265  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1268-1353  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1356-1393  extracts        Extract from a Python file what some of its names need
-#     1396-1602  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1605-1866  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1869-1892  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1895-1932  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1935-1941  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1944-2019  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2022-2033  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2036-2083  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2086-2336  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2339-2456  training        The check of a page, its run, and the results of both
-#     2459-2724  command         The command line
+#       588-644  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#       647-745  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       748-845  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       848-983  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#      986-1276  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1279-1364  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1367-1404  extracts        Extract from a Python file what some of its names need
+#     1407-1613  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1616-1877  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1880-1903  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1906-1943  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1946-1952  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1955-2030  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2033-2044  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2047-2094  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2097-2347  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2350-2467  training        The check of a page, its run, and the results of both
+#     2470-2735  command         The command line
 
 import argparse
 import ast
@@ -588,14 +588,16 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
+    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|<[|｜](?i:(user|assistant|system))[|｜]>"
+    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-ANSWERERS = ("assistant", "response", "[/inst]")
+TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+ANSWERERS = ("assistant", "model", "response", "[/inst]")
+VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
@@ -724,7 +726,7 @@ def check_unicode(text: str, where: str = "") -> None:
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
+    is_text = isinstance(prompt, str) and VISIBLE.search(prompt)
     try:
         as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
     except RowFlaw:
@@ -1050,9 +1052,18 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
+
+ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
+    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
+    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 
 
@@ -1249,10 +1260,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
         if count := sum(map(bool, flags)):

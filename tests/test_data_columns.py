@@ -187,6 +187,7 @@ ANSWERS = {
     "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
     "SYNTHETIC-1": ({"prompt": "Q?", "verification_info": '{"ground_truth": "42"}'}, "42"),
     "verl, a list": (in_verl(["a", "b"]), ["a", "b"]),
+    "a word after the thinking part": ({"question": "Q?", "answer": "<think>Five?</think>\nsix"}, "six"),
     "a box in the thinking part": ({"question": "Q?", "answer": "<think>\\boxed{9}?</think>The answer is 5."}, "5"),
 }
 
@@ -203,6 +204,8 @@ NOTES = {
     "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
     "prompts look like UTF-8 read as cp1252": {"question": "GrÃ¶ÃŸe?"},
     "prompts have lost backslashes": {"question": "What is $\frac12$?"},
+    "prompts are a missing value": {"question": "NaN"},
+    "prompts have HTML entities": {"question": "Is 3 &lt; 4?"},
     "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
         "question": [SYSTEM, {"role": "user", "content": "Q?"}],

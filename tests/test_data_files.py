@@ -202,6 +202,7 @@ def test_json_in_a_text_or_table_is_refused(loader, tmp_path, suffix):
 # ------------------------------------------------------------------------------------------------ messages in cells
 
 TURN = [{"role": "user", "content": "2+2?"}]
+CALLS = [{"name": "add", "arguments": {"a": 2}}, {"name": "half", "arguments": {"of": 8}}]  # no key in common
 SHARED_GPT = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
 
 
@@ -243,6 +244,20 @@ def test_a_text_that_begins_with_a_bracket_stays_text(pairs_of, tmp_path, suffix
 def test_messages_in_broken_json_are_refused(pairs_of, tmp_path, suffix, text, words):
     with pytest.raises(UserError, match=rf"(?s)rows\.\w+.*prompt: got .*{words}"):
         pairs_of(write_cell(tmp_path / f"rows{suffix}", "prompt", text))
+
+
+def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    replies = [{"role": "tool", "content": "4"}, {"role": "assistant", "content": "4"}]
+    rows = [{"tools": [{"function": call}]} for call in CALLS]
+    for row in rows:
+        row["messages"] = [*TURN, {"role": "assistant", "tool_calls": row["tools"]}, *replies]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "calls.parquet")
+    for read in (loader.load_rows(tmp_path / "calls.parquet").rows, read_rows(str(tmp_path / "calls.parquet"))):
+        calls = [row.get("messages", row.get("prompt"))[1]["tool_calls"][0]["function"] for row in read]
+        assert calls == CALLS and [row["tools"][0]["function"] for row in read] == CALLS
 
 
 # ------------------------------------------------------------------------------------------------ spreadsheets
@@ -376,6 +391,7 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         ({"a": "2+2?", "b": 1}, "got columns a, b; expected 'prompt'; try --prompt_column NAME, or data_loader.py"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
         ({"prompt": ""}, "got an empty cell"),
+        ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),
         ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
     ],
 )

@@ -258,7 +258,7 @@ BAD = {
     "bad_huge_integer.jsonl": (1, [(2, None, "(?i)digits|integer")]),
     "bad_lone_surrogate.jsonl": (1, [(2, "prompt", "Unicode")]),
     "bad_prompt_null.jsonl": (1, [(2, "prompt", "null|None")]),
-    "bad_prompt_empty.jsonl": (1, [(2, "prompt", "empty")]),
+    "bad_prompt_empty.jsonl": (1, [(2, "prompt", "empty"), (3, "prompt", "empty")]),
     "bad_prompt_missing.jsonl": (2, [(3, "prompt", "text_of_prompt")]),
     "bad_role_unknown.jsonl": (1, [(2, None, "(?s)robot.*user")]),
     "bad_role_assistant_first.jsonl": (1, [(2, None, "assistant")]),

@@ -195,6 +195,7 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["4", "", "5"], "1 of 3 values of answer are empty"),
         ([2.0, None, 3.0], "2 of 3 values of answer look like '2.0': .*Int64"),
         (["4", " 5"], "1 of 2 values of answer have blanks around them, like ' 5'"),
+        (['="4"', "'5", "6"], "2 of 3 values of answer have a spreadsheet's mark of text, like '=\"4\"'"),
         (["1,000", "3.5", 2.5, 2, None, "True", "a, b", "def f(): pass\n"], ""),
     ],
 )
@@ -223,6 +224,24 @@ def test_a_message_in_the_form_of_a_template_is_said(capsys):
     chat = [{"role": "user", "content": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>"}]
     warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in (chat, [{"role": "user", "content": "2+2?"}])])
     assert "1 of 2 prompts open an assistant's turn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("nan", "are a missing value"),
+        ("Is 3 &lt; 4?", "have HTML entities"),
+        ("N_00 apples and N_01 pears?", "have placeholders"),
+        ("GrÃ¶ÃŸe?", "look like UTF-8 read as cp1252"),
+        ("What is $\frac12$?", "have lost backslashes"),
+        ("Write &lt; in HTML.", ""),
+        ("What is nan in Python?", ""),
+    ],
+)
+def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
+    warn_unread("d.jsonl", [({"prompt": prompt}, prompt)])
+    said = capsys.readouterr().err
+    assert f"1 of 1 prompts {words}" in said if words else said == ""
 
 
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
@@ -412,6 +431,9 @@ DIALOGUES = {
     "HH": "\n\nHuman: Hi\n\nAssistant: Yo",
     "Alpaca": "### Instruction:\nHi\n\n### Response:\nYo",
     "ChatML": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n",
+    "Gemma": "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nYo<end_of_turn>\n",
+    "Phi": "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nYo<|end|>\n",
+    "DeepSeek": "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>Yo<｜end▁of▁sentence｜>",
     "Llama 2": "<s>[INST] Hi [/INST] Yo </s>",
     "Llama 3": "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\nYo<|eot_id|>",

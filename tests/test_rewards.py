@@ -47,6 +47,9 @@ def score(name, text, options=None, prompt=None, **columns):
 BY_HAND = [
     ("exact_match", " New\n York ", {"answer": "New York"}, 1),
     ("exact_match", "paris", {"answer": "Paris"}, 0),
+    ("exact_match", "O’Brien", {"answer": "O'Brien"}, 1),
+    ("exact_match", "Cafe\u0301", {"answer": "Caf\u00e9"}, 1),
+    ("exact_match", "Cafe", {"answer": "Caf\u00e9"}, 0),
     ("exact_match", "paris", {"answer": "Paris", "options": {"ignore_case": True}}, 1),
     ("exact_match", "<think>London</think><answer>Paris</answer>", {"answer": "Paris"}, 1),
     ("exact_match", "<think>Paris", {"answer": "Paris"}, 0),
@@ -103,6 +106,12 @@ BY_HAND = [
     ("numeric_correctness", "<answer>12\n345</answer>", {"answer": 12345}, 0),
     *[("numeric_correctness", "1234567", {"answer": t}, 1) for t in ("1.234.567", "1 234 567", "1'234'567")],
     ("numeric_correctness", "500", {"answer": "Rs. 500"}, 1),
+    *[("numeric_correctness", t, {"answer": 500}, 1) for t in ("C$500", "R$ 500", "CHF 500", "US$500")],
+    *[("numeric_correctness", t, {"answer": 1_200_000}, 1) for t in ("$1.2M", "€1,200K")],
+    *[("numeric_correctness", t, {"answer": 1.2}, 0) for t in ("$1.2M", "€1.2B")],
+    ("numeric_correctness", "300K", {"answer": 300}, 1),  # kelvin
+    *[("numeric_correctness", t, {"answer": 100}, 1) for t in ("10^2", r"\boxed{10^{2}}", "1*10^2")],
+    ("numeric_correctness", "10^3", {"answer": 100}, 0),
     ("numeric_correctness", "2", {"answer": "2½"}, 0),
     ("math_equivalence", r"\boxed{[1, 2]}", {"answer": [[1, 2], [3, 4]]}, 0),  # one answer, not two
     ("math_equivalence", r"\boxed{(1,2)}", {"answer": [(1, 2)]}, 1),

@@ -83,9 +83,18 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
     r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
     r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+}
+
+ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
+    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
+    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 
 
@@ -282,10 +291,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (map(LOST_BACKSLASH.search, texts), "have lost backslashes: in JSON, \\frac is written \\\\frac"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
         if count := sum(map(bool, flags)):

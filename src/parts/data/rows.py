@@ -19,7 +19,7 @@ from parts.data.data_files import (
     refuse_no_data,
     table_rows,
 )
-from parts.data.nested_rows import rows_in, with_chats
+from parts.data.nested_rows import CHAT_COLUMNS, VISIBLE, rows_in, with_chats
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -121,19 +121,29 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
     """Yield (number, row) from a parquet file, read 1000 rows at a time."""
     import pyarrow.parquet
 
-    number = 0
     try:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
+    return {**row, **{name: bare(row[name]) for name in names}}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -192,7 +202,7 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -258,7 +268,7 @@ def check_unicode(text: str, where: str = "") -> None:
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
+    is_text = isinstance(prompt, str) and VISIBLE.search(prompt)
     try:
         as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
     except RowFlaw:

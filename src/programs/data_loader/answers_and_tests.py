@@ -289,7 +289,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    text = text.rpartition("</think>")[2]
+    thought, _, text = text.rpartition("</think>")
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -301,6 +301,7 @@ def gold_of(text: str) -> str | None:
             inner = boxes[-1] if boxes else None
             answer = answer if inner is None else inner.strip()
     answer = stated_gold(text) if answer is None else answer
+    answer = text.strip() if answer is None and thought and len(text.split()) < 6 else answer
     return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 

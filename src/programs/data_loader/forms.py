@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import LOST_BACKSLASH, is_empty, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
@@ -136,10 +136,9 @@ class Shape:
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
-        unpacked = (
-            name for name, text in passages.items() if self.row[name] != text and isinstance(self.row[name], str)
-        )
-        self.notes += [f"rows have documents as JSON in {name}, which are text in the prompt" for name in unpacked]
+        for name, text in passages.items():
+            if isinstance(self.row[name], str) and self.row[name] != text:
+                self.notes.append(f"rows have documents as JSON in {name}, which are text in the prompt")
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -186,10 +185,7 @@ class Shape:
             self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
         if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
             self.notes.append(LETTER_ALONE)
-        if re.search("Ã[\xa1-\xbf]|â€.", asked):
-            self.notes.append("prompts look like UTF-8 read as cp1252, such as Ã¶ for ö")
-        if LOST_BACKSLASH.search(asked):
-            self.notes.append("prompts have lost backslashes: in JSON, \\frac is written \\\\frac")
+        self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         for name in READERS:  # these names have one meaning in all forms

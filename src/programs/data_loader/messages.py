@@ -3,7 +3,7 @@
 import contextlib
 import re
 
-from parts.data.nested_rows import holds_answer
+from parts.data.nested_rows import VISIBLE, holds_answer
 from parts.data.question_parts import (
     MARKS,
     MEDIA,
@@ -86,7 +86,7 @@ def read_message(raw, name: str) -> dict:
     content = "" if content is None and calls else content
     if not isinstance(content, str):
         raise BadRow(name, f"{text} {shown(content)}", "text, or a list of text parts")
-    if not content.strip() and not calls and known != "tool":
+    if not VISIBLE.search(content) and not calls and known != "tool":
         raise BadRow(name, f"empty content of role {known}", "text")
     if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
@@ -135,7 +135,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
 def as_prompt(value, name: str, system=None) -> list[dict]:
     """A prompt, text or messages, as messages that end with user or tool."""
     if isinstance(value, str):
-        if not value.strip():
+        if not VISIBLE.search(value):
             raise BadRow(name, "an empty prompt", "text")
         if holds_answer(value):
             raise BadRow(name, "a dialogue as one text, answers included", "a list of turns in `messages`")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from parts.data.rows import bare
 from parts.data.verl_layout import VERL_COLUMNS, ground_truth_of, info_key
 from parts.foundation.messages import need, say
 from programs.data_loader.answers_and_tests import ground_truth
@@ -177,13 +178,6 @@ def parquet_column(name: str, values: list):
     if not same or "struct<>" in str(array.type):  # parquet has no object without fields
         return None
     return pyarrow.nulls(len(values), pyarrow.string()) if pyarrow.types.is_null(array.type) else array
-
-
-def bare(value):
-    """A value without null keys, which parquet adds for keys of other rows."""
-    if isinstance(value, dict):
-        return {key: bare(item) for key, item in value.items() if item is not None}
-    return [bare(item) for item in value] if isinstance(value, list) else value
 
 
 @contextlib.contextmanager

@@ -25,7 +25,4 @@ compile for hours; versions that are not in the table: edit the written file.
 Exit codes: 0 written (or listed), 2 bad input, or a combination outside the table.
 """
 
-ROOMS = (
-    "plan",
-    "command",
-)
+ROOMS = ("plan", "command")

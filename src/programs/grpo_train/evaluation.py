@@ -8,14 +8,7 @@ from unittest import mock
 from parts.environments.conversations import Conversation
 from parts.environments.environments import Environments
 from parts.environments.play import play, play_metrics
-from parts.environments.play_setup import (
-    OF_ENVIRONMENT,
-    PlaySetup,
-    as_rewards_see,
-    check_environments,
-    pays,
-    pieces,
-)
+from parts.environments.play_setup import OF_ENVIRONMENT, PlaySetup, as_rewards_see, check_environments, pays, pieces
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need
 from parts.foundation.processes import gather_rows, raised_in_all, transformers, world

@@ -15,7 +15,7 @@ from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_e
 
 def _statement(text: str, m: re.Match) -> str:
     """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
-    rest = text[m.end() : m.end() + 500]
+    rest = text[m.end() : m.end() + 500].lstrip("}")  # of \text{The answer is }
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
@@ -47,13 +47,9 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        if (
-            part in firm
-            or kind not in prose
-            or (kind == _value(final).kind and (kind != "text" or len(part.split()) < 4))
-        ):
-            if not math_equal(part, final):
-                return None
+        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)
+        if (part in firm or kind not in prose or is_short) and not math_equal(part, final):
+            return None
     return final or None
 
 
@@ -61,7 +57,7 @@ def _only_answer(text: str) -> str | None:
     """A text that is one literal, perhaps with a reason after it, else None; sums are None, as they may be the task."""
     text = _FILLER.sub("", without_words(text))
     value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
-    sums = re.sub(r"\* ?10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
+    sums = re.sub(r"(?:^-?|\* ?)10\^|\(\d+\+\d+/\d+\)", "", _clean(text)) if value.kind != "huge" else "+"
     sums = re.sub(r"(?<=\d) ?[A-Za-z].*", "", sums) if value.unit else sums  # cm^2
     if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
         return None
@@ -148,8 +144,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
-        converted = value.kind == other.kind and value.unit != other.unit and value.data != other.data  # 30° for π/6
-        forms = [*_orders(plain)] if expression or converted else []
+        converted = value.unit != other.unit and value.data != other.data  # 30° for π/6, 1 h 30 min for 90 min
+        forms = [*_orders(plain), plain.replace("and", "")] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)

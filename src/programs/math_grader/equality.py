@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
-from programs.math_grader.vocabulary import _AMOUNT, _OF_ONE_KIND, _UNIT, _UNITS, _cheap
+from programs.math_grader.vocabulary import _AMOUNT, _MONEY, _SIZES, _UNIT, _UNITS, _cheap
 from programs.math_grader.worker import _WORKER
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
@@ -40,16 +40,34 @@ def _as_symbol(value: _Value) -> _Value:
 
 def _same_number(a: _Value, g: _Value) -> bool:
     a, g = (_as_symbol(v) if v.unit and not w.unit and len(w.data) > 1 else v for v, w in ((a, g), (g, a)))
-    if "%" in (a.unit, g.unit) and a.unit != g.unit:
-        plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
-        return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
-    if {a.unit, g.unit} == {"degree", ""} and _close(*((a, g) if a.unit else (g, a)), 180 / math.pi):
+    if {a.unit, g.unit} == {"%", ""}:
+        plain = len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
+        return plain or _close(*((a, g) if a.unit else (g, a)), 100)
+    degrees, other = (a, g) if a.unit == "degree" else (g, a)
+    if degrees.unit == "degree" and other.unit in ("", "rad") and _close(degrees, other, 180 / math.pi):
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
-    known = left | right <= {*_UNITS.values()}
-    if "degree" in left & right and len(left | right) == 2:  # 25 degrees for 25 °C
-        return _close(a, g)
-    return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
+    known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
+    wider = (left < right or right < left) and not known  # 5 apples for 5 red apples, $5 for C$5
+    return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
+
+
+def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
+    """A quantity such as 1 h 30 min in the smallest of its units, with its power as unit; None if it has others."""
+    total, powers, last = 0, set(), math.inf
+    for part in value.data[2] if value.kind == "seq" and not value.data[0] else [value]:
+        power, _, unit = part.unit.rpartition(" ")
+        size = sizes.get(unit, math.inf) if part.kind == "num" and len(part.data) == 1 else math.inf
+        if size >= last or {*powers, power} not in ({""}, {"^2"}, {"^3"}):
+            return None
+        total, last, powers = total + part.data[0] * size ** int(power[1:] or 1), size, {power}
+    return _Value("num", [total], unit="".join(powers))
+
+
+def _same_quantity(a: _Value, g: _Value) -> bool:
+    """Whether two quantities in different units of one kind are equal: 1 h 30 min and 90 min, 1 km and 1000 m."""
+    pairs = ([_total(value, sizes) for value in (a, g)] for sizes in _SIZES)
+    return any(x and y and x.unit == y.unit and _close(x, y) for x, y in pairs)
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
@@ -74,6 +92,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
     kinds = {a.kind, g.kind}
     if "all" in kinds:
         return _same(a, g, todo)
+    if kinds <= {"num", "seq"} and _same_quantity(a, g):
+        return True
     if kinds == {"num"}:
         return _same_number(a, g)
     if kinds == {"mat", "seq"}:  # a column or row, and a tuple
@@ -103,7 +123,7 @@ def _span(value: _Value) -> _Value:
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
-    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(r"[＄€£¥₹]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
     ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
@@ -131,8 +151,13 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         same = vectors or len(pairs) == 1 or pairs == {"()", ""}
         return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     units = {v.unit for v in right}
-    if len(units) > 1 and any(units <= {*kind.split()} for kind in _OF_ONE_KIND) and not any(v.unit for v in left):
+    if len(units) > 1 and any(units <= {*sizes} for sizes in _SIZES) and not any(v.unit for v in left):
         return False  # 2, 30 for 2 hours 30 minutes
+    names = [
+        {v.data[0].partition("_")[0] if v.kind == "eq" else v.unit for v in values} - {""} for values in (left, right)
+    ]
+    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:  # 3, 4 for a = 3, b = 4; 5, 3 for 5 km and 3 h
+        return all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
     left, right = list(left), list(right)
     for x in list(left):
         for y in right:
@@ -163,9 +188,8 @@ def _agree(answer: str, gold: str) -> bool:
     texts = (re.sub(r"[{}\\^_'’]|(?<=\d),(?=\d{3})", "", text.casefold()) for text in (answer, gold))
     left, right = ({*re.findall(r"\d+(?:\.\d+)?(?!\w)|\w+", text)} - _SMALL_WORDS for text in texts)
     numbers = [{word for word in words if word[0].isdigit()} for words in (left, right)]
-    return not (all(numbers) and numbers[0].isdisjoint(numbers[1])) and (
-        not left.isdisjoint(right) or max(len(left), len(right)) > 8
-    )
+    clash = all(numbers) and numbers[0].isdisjoint(numbers[1])
+    return not clash and (not left.isdisjoint(right) or max(len(left), len(right)) > 8)
 
 
 def math_equal(answer: str, gold: str) -> bool | None:

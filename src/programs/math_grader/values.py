@@ -18,10 +18,12 @@ from programs.math_grader.vocabulary import (
     _CJK,
     _LETTER,
     _LETTER_OF,
+    _MONEY,
     _NAMES,
     _NO_UNIT,
     _NUMBERS,
     _SCALE,
+    _SI,
     _SYMBOL,
     _TOKEN,
     _UNIT,
@@ -31,6 +33,7 @@ from programs.math_grader.vocabulary import (
     _split,
 )
 
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])")
 _LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Ja-j])(?:\)|[.:](?=\s)) ?")  # labels a part of an answer
 
 
@@ -224,9 +227,7 @@ def _read(text: str, depth: int = 0) -> _Value:
     if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
         return _Value("bad", src=bare)
     if not re.search(r"[(\[{⦃]", text):
-        text = re.sub(
-            r"(?<![\d.,])[1-9]\d?\d?((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text
-        )
+        text = _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
     if m := re.fullmatch(r"\\begin ?\{((?:[pbB]|small)?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
     if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
@@ -250,6 +251,8 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        if ends == "{}" and len(items) == 1:
+            return items[0]
         if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
             return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
@@ -290,19 +293,17 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     values = [down(part) for part in parts]
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
         numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
-        name = (
-            parts[0]
-            if _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
-            else ""
-        )
-        if name and values[0].kind == "num" and len(values[0].data) > 1:
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+        if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
-            return _Value("eq", (name, rest, values[0]))
+            return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     if _SYMBOL.fullmatch(parts[0]):
         return _Value("eq", (parts[0], rest, values[0]))
-    if re.fullmatch(r"[A-Za-z]\w*'? ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|[A-Za-z ]{3,}|[A-Z]{2}", parts[0]):
-        return rest  # f(x) = …, (x, y) = …, Area = …
+    name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
+    is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
+    if is_name and "not" not in parts[0].split():
+        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
@@ -318,20 +319,22 @@ def _minus(left: _Value, right: _Value) -> list:
 
 _PERCENT = re.compile("per cent|percentage points?|pour cent|por ciento|パーセント")
 _CJK_UNITS = "|".join(unit for unit in _UNITS if re.match(f"[{_CJK}]", unit))
-_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%＄€£¥₹¢/]|\^\d")
+_WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_CJK}]|[%{_MONEY}¢/]|\^\d")
 
 
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = re.sub(r"^([-+]?) ?(?:US ?(?=＄))?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
-    if number != text:
-        unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
+    number, unit, scale = text, "", 1
+    if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
+        number = money[1] + money[4] + text[money.end() :]
+        unit = _UNITS.get(money[3], money[3]) + f" {money[2][:1]}" * bool(money[2])  # C$ and CA$
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        words = [w for w in _WORD.findall(re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", m[3].lower()))) if w != "of"] or [
-            "of"
-        ]
-        names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
-        known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
+        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(r"\bM(?=[A-Z])", "mega", m[3]).lower()))
+        words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
+        stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
+        names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
+        known = all(name in _UNITS.values() or name in _SCALE for name in names)
+        known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
@@ -339,9 +342,14 @@ def _as_number(text: str) -> _Value:
             known = False  # 1/2 m v^2, n^2 + 3 n
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
-            names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
-            unit = " ".join(sorted(names)).replace("mph", "/ h mile") or unit
+            number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
+            above, *below = (
+                " ".join(name for name in names if name not in _SCALE)
+                .replace("mph", "mile / h")
+                .replace("kph", "km / h")
+                .split("/")
+            )
+            unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
     elif text.lower() in _NUMBERS:
         number = str(_NUMBERS.index(text.lower()))
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
@@ -373,9 +381,8 @@ def _value(text: str) -> _Value:
     if len(text) > 3000:
         return _Value("huge", src=text)
     clean = _clean(text)
-    if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
-        clean == "R" and re.search(r"\\mathbb|ℝ", text)
-    ):
+    reals = re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean)
+    if reals or (clean == "R" and re.search(r"\\mathbb|ℝ", text)):
         return _read("(-∞,∞)")
     if choice := _choice(clean):
         return _Value("letter", *choice)

@@ -3,6 +3,7 @@
 import cmath
 import functools
 import itertools
+import math
 import re
 import unicodedata
 
@@ -12,10 +13,11 @@ _TEXT = (
     r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
     r"|ensuremath)(?![a-z])"
 )
-_AMOUNT = r"[＄€£¥₹]?\d+(?:[.,]\d+)*%?"
+_MONEY = "＄€£¥₹₩₽₺₫₪฿₴₦"
+_AMOUNT = rf"[{_MONEY}]?\d+(?:[.,]\d+)*%?"
 _CJK = "\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
-_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿ"
-_UNIT = rf"[{_LETTER_OF}{_CJK}%＄€£¥₹¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
+_LETTER_OF = "A-Za-zÀ-ÖØ-öø-ɏЀ-ӿμωΩ"
+_UNIT = rf"[{_LETTER_OF}{_CJK}%{_MONEY}¢][{_LETTER_OF}{_CJK}.'%/^{{}}234 -]{{0,60}}"
 # a unit in brackets, 9 (apples) and 12 [cm]; a remark after a unit, 9 apples (total)
 _BRACKETED = re.compile(
     rf"(?<=[\d)}}π%])(?: ?[(\[](?=[{_LETTER_OF}]{{4}})| [(\[]) ?({_UNIT}) ?[)\]](?= ?(?:$|[;,=]|and\b|or\b))"
@@ -23,13 +25,16 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
+_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
-        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
+        (r"(?s)\\begin\s*\{(align(?:ed|\*)?|cases|gathered|split)\}(.*?)\\end\s*\{\1\}", lambda m: _lines(m[2])),
+        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?", ""),
         (r"\\\$", "＄"),
-        (r"\$(?=-?[.,]?\d[^$]*$)", "＄"),  # but not one that closes a formula
+        (r"\$(?=-?[.,]?\d[^$]*$)|(?<=^[A-Z])\$(?= \d)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
@@ -46,8 +51,11 @@ _CLEAN = [
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
-        (r"(?<![A-Za-z])(INR|USD|EUR|GBP)\s*(?=\d)", lambda m: _UNITS[m[1].lower()]),
+        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,]\d+)*)", r"\2 \1"),
+        (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
+        (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
+        (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
         (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
         (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
         (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
@@ -83,13 +91,18 @@ _CLEAN = [
         (r"\\langle|⟨", "("),
         (r"\\rangle|⟩", ")"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
-        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”]+$", ""),
+        (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
+        (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
+        (r"^ ?(\d+)' ?(\d+)(?:''|\") ?$", r"\1 ft and \2 inch"),
+        (r"(?<=degree )\s*(\d+) ?'", r" and \1 min"),
+        (r"(?<=\d)\s*\\Omega$", " Ω"),
+        (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
+        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
+        (rf"(?i)^(?:{ROUGHLY}) ", ""),
+        (r"(?<=\S) ?\+ ?c$", "+C"),  # of an integral
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
-        (
-            r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)",
-            lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0],
-        ),
-        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
+        (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
+        (r"(\d{0,20})\.(\d{0,20})(?:\\(?:overline|bar|dot)\s*\{|\()(\d{1,20})[})]", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
@@ -100,6 +113,11 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
+        (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
+        (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
@@ -108,16 +126,8 @@ _CLEAN = [
 ]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
 _CALLS = {
-    "sin": cmath.sin,
-    "cos": cmath.cos,
-    "tan": cmath.tan,
-    "sinh": cmath.sinh,
-    "cosh": cmath.cosh,
-    "exp": cmath.exp,
-    "tanh": cmath.tanh,
-    "arcsin": cmath.asin,
-    "arccos": cmath.acos,
-    "arctan": cmath.atan,
+    **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
+    **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
     "ln": cmath.log,
     "log": cmath.log10,
     "cot": lambda x: 1 / cmath.tan(x),
@@ -136,7 +146,7 @@ _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
-    "choose mod modulo over more less than score minus plus divided by point itself trillion".split()
+    "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
     alias: names.split()[0]
@@ -149,23 +159,36 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan jpy cny 元 円 块|₹ rupee inr|¢ cent|"
+        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone sek nok dkk|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
-        "mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|"
+        "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 }
-_OF_ONE_KIND = (  # units that form one quantity, as in 2 hours 30 minutes
-    "year month week day h min s|mile yd ft inch km m cm mm|ton kg g mg lb oz|gallon l ml|＄ € £ ¢|degree min s"
-).split("|")
+_CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
+    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
+    "|ton 1000 kg 1000 g 1000 mg|lb 16 oz|l 1000 ml|＄ 100 ¢|€ 100 ¢|£ 100 ¢|degree 60 min 60 s"
+    "|kj 1000 j|kw 1000 w|kn 1000 n|kv 1000 v 1000 mv|kpa 1000 pa|a 1000 ma"
+)
+_SIZES = [  # {unit: its size in the smallest one}
+    {unit: math.prod(map(int, words[2 * i + 1 :: 2])) for i, unit in enumerate(words[::2])}
+    for words in map(str.split, _CHAINS.split("|"))
+]
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
-    | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
+    | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
-_SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+_SCALE = {
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
+}
+_SHORT = {"K": "thousand", "M": "million", "B": "billion"}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+# a number's unit in SI, with its prefix; \Mega and milli differ in case alone
+_SI = re.compile(r"[kMGTcdmnpμ]?(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)|[kcdmnpμ]m|hp|dB|ppm|rpm")
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
@@ -183,6 +206,11 @@ def _compound(text: str) -> str:
     parts = re.findall(r"([\d.]+) ?([A-Za-z]+)", text)
     known = all(w in _UNITS or w.removesuffix("s") in _UNITS for w in (unit.lower() for _, unit in parts))
     return " and ".join(map(" ".join, parts)) if known and max(len(unit) for _, unit in parts) > 1 else text
+
+
+def _lines(text: str) -> str:
+    """The lines of aligned or cases as a list; a line that begins with = continues the one above."""
+    return re.sub(r"\s*⏎\s*", ", ", re.sub(r"⏎\s*&?\s*(?==)", "", text).replace("&", ""))
 
 
 def _repeating(whole, start, cycle) -> str:
