@@ -175,7 +175,7 @@ PER_GPU, SUM = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.loss_agg_mode=
 LOSS, NULL = f"{ACTOR}.policy_loss.loss_mode", f"{ACTOR}.clip_ratio=0.3 {ACTOR}.clip_ratio_low=null"
 BYPASS = "algorithm.rollout_correction.bypass_mode=True"
 KEEP_ONE = "trainer.max_actor_ckpt_to_keep=1 trainer.max_critic_ckpt_to_keep=1"
-ENGINE = "actor_rollout_ref.rollout.engine_kwargs"
+ENGINE, GEN = "actor_rollout_ref.rollout.engine_kwargs", "data.gen_batch_size"
 ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is said)
     # verl 0.3.0.post1 ray_trainer.py:653: one checkpoint of each; 0.8.0: the defaults of rollout.skip
     ("0.2", f"{PER_GPU}=1 trainer.remove_previous_ckpt_in_save=True", 0, KEEP_ONE, "its new form"),
@@ -226,6 +226,18 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
         "defaults that changed are not written",
     ),
     ("0.5", f"{PER_GPU}=1 --config-path=./config --config-name='ppo_trainer.yaml'", 0, "data.seed=1", "another order"),
+    # ray_trainer.py of 0.4.1 (line 505) to 0.8.0 (410): the data loader's batch; 0.3.0 does not read it
+    ("0.8", f"data.train_batch_size=8 +{GEN}=$((4 * 4))", 0, "data.train_batch_size=$((4", "prompts of a step"),
+    ("0.8", f"+{GEN}=16", 0, "data.train_batch_size=16", "prompts of a step"),
+    ("0.3", f"{PER_GPU}=1 data.train_batch_size=8 +{GEN}=16", 0, "data.train_batch_size=8", "it was not read"),
+    ("0.8", "~critic.model.fsdp_config ~data.shuffle", 0, "~data.shuffle", "nothing to delete"),
+    # a variable is its value if one line of its own gives it
+    ("0.7", f"m=1 # rows\n{PER_GPU}=$m", 0, f"{PER_GPU}=$m {ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
+    ("0.7", f"export m='1'\n{PER_GPU}=\"${{m}}\"", 0, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
+    ("0.7", f"m=1\n[ $x ] && m=2\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.7", f"m=1\nsource my.sh\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.7", f"if x; then\nm=1\nfi\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.3", f"kl=True\n{PER_GPU}=1 {ACTOR}.use_kl_loss=$kl", 0, "use_kl_loss=$kl", "cut on the left"),
     # a key of a section that verl does not have is near one whose last two names are the same
     ("0.4", f"{PER_GPU}=1 retriever.url=a", 3, "", '"nearest": "leaving it out"'),
     ("0.4", f"{PER_GPU}=1 worker.rollout.n=4", 3, "", '"nearest": "actor_rollout_ref.rollout.n"'),
@@ -234,7 +246,8 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
 
 @pytest.mark.parametrize(("version", "words", "code", "there", "said"), ONE_SETTING)
 def test_one_setting_of_a_job(version, words, code, there, said, tmp_path, capsys):
-    (tmp_path / "old.sh").write_text(f"{TRAIN}{words}\n")
+    before, line, words = words.rpartition("\n")
+    (tmp_path / "old.sh").write_text(f"{before}{line}{TRAIN}{words}\n")
     got, table, text = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", f"verl=={version}")
     assert [word for word in there.split() if word not in text] == [] and said in json.dumps(table)
     refused = [x["setting"] for x in table["not_expressible"]]
@@ -273,9 +286,14 @@ def test_pins_change_where_packages_are_installed(tmp_path, capsys):
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.py")
     assert "# pip install trl==1.16.* my-trl==0.17 'transformers==5.23.*' vllm==0.7.2\n# seen with trl==0.17.0\n" in new
     assert "['trl==1.16.*']" in new and any("vllm==0.7.2" in note for note in table["notes"])
-    (tmp_path / "old.sh").write_text(f"pip install verl==0.8.0 'torch<2.7'\n{TRAIN}{PER_GPU}=1\n")
+    ray = """ray job submit --runtime-env-json '{"pip": ["verl==0.8.0"]}' -- """
+    (tmp_path / "old.sh").write_text(f"pip install verl==0.8.0 'torch<2.7'\n{ray}{TRAIN}{PER_GPU}=1\n")
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.sh")
-    assert "pip install verl==0.9.* 'torch<2.7'" in new and any("torch<2.7" in note for note in table["notes"])
+    assert (
+        "pip install verl==0.9.* 'torch<2.7'" in new
+        and '"pip": ["verl==0.9.*"]' in new
+        and any("torch<2.7" in note for note in table["notes"])
+    )
 
 
 def test_calls_that_are_edited_need_no_hand(tmp_path, capsys):
@@ -535,6 +553,22 @@ WITHOUT_EQUAL = {
         "Mine('m', print, GRPOConfig('o'), rows).train()\n",
         ["Mine.compute_loss"],
     ),
+    "overridden in a class of another file's use": (
+        GRPO + "class Mine(GRPOTrainer):\n    async def log(self): ...\ndef f(x): return isinstance(x, GRPOTrainer)\n",
+        ["Mine.log"],
+    ),
+    "items of a dictionary": (
+        "import trl\nT, C = {'a': trl.DPOTrainer}, dict(a=trl.DPOConfig)\nT[k]('m', args=C[k]('o', seed=1))\n",
+        ['"trl.DPOTrainer", "why": "called where it cannot be seen', '"trl.DPOConfig"'],
+    ),
+    "partial": (
+        GRPO + "partial(GRPOTrainer, 'm', args=partial(GRPOConfig, 'o')(beta=1), tokenizer=t)(reward_funcs=[])\n",
+        ['"GRPOTrainer"', '"GRPOConfig"'],
+    ),
+    "parsed for another file": (
+        GRPO + "run(*TrlParser((GRPOConfig, ModelConfig)).parse_args_and_config())\n",
+        ['"GRPOConfig"'],
+    ),
     "places": ("from trl import KTOConfig, KTOTrainer\nKTOTrainer(m, r, KTOConfig('o'), rows)\n", ["NAME=VALUE"]),
     "own config": (
         GRPO + "class Own(GRPOConfig):\n    beta: float = 0.5\nGRPOTrainer('m', print, Own('o'), rows).train()\n",
@@ -574,7 +608,7 @@ def test_a_script_with_something_that_has_no_equal(name, tmp_path, capsys):
 
 SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "own trainer": (
-        GRPO + "class Mine(GRPOTrainer):\n    pass\n"
+        GRPO + "class Ours(GRPOTrainer):\n    pass\nclass Mine(Ours):\n    pass\n"
         "Mine('m', print, GRPOConfig('o', max_prompt_length=300), rows).train()\n",
         ["\nclass MineWithCutPrompts(Mine):", "limit=300", "\nMineWithCutPrompts('m'"],
         ["max_prompt_length"],
@@ -878,6 +912,18 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "limit=args.max_prompt_length or 0|max_prompt_length: int = 9|warmup_steps: float = 0.1",
         "warmup_ratio",
         "gradient_checkpointing=False",
+    ),
+    # a call without a name: rules whose `unless` is missing found it
+    ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "", "the KL was k3"),
+    ("0.17", "from trl import *\nfrom os import *\nGRPOConfig('o')\n", 0, "beta=0.04", "", ""),
+    ("0.26", "from trl import RLOOConfig\nRLOOConfig('o', top_k=None)\n", 0, "top_k=0", "None", "None was all tokens"),
+    (
+        "0.17",
+        MODEL.format("").replace("AutoModelForCausalLM", "GPT2LMHeadModel"),
+        0,
+        'dtype="float32"',
+        "",
+        "loaded as float32",
     ),
     # no value of a reward is another thing than None elsewhere
     (

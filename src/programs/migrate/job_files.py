@@ -38,16 +38,21 @@ class Word:
     end: int
     sign: str = ""
     in_branch: bool = False  # inside a branch of the shell, which may not run
+    literal: str | None = None  # what the value stands for, if it is a variable of one plain line
+
+    @property
+    def known(self) -> str:
+        return (self.value if self.literal is None else self.literal) or ""
 
     @property
     def plain(self) -> str:
         """The value without the quotes of the shell or of YAML."""
-        return (self.value or "").strip().strip("'\"")
+        return self.known.strip().strip("'\"")
 
     @property
     def is_fixed(self) -> bool:
         """Whether the value contains no shell variable or command."""
-        return "$" not in (self.value or "") and "`" not in (self.value or "")
+        return "$" not in self.known and "`" not in self.known
 
 
 class JobFile:
@@ -130,7 +135,18 @@ class ShellJob(JobFile):
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
-        return Word(match["key"], value, start, end, match["sign"] or "")
+        return Word(match["key"], value, start, end, match["sign"] or "", literal=self.literal(value, start))
+
+    def literal(self, value: str | None, place: int) -> str | None:
+        """What a variable stands for, if one line of its own, outside branches, gives it a plain value."""
+        text, name = self.text[:place], re.fullmatch(r'"?\$\{?(\w+)\}?"?', value or "")
+        lines = [*re.finditer(rf"(?<![\w.${{/-]){name[1]}\b.*", self.text)] if name else []
+        lines = [line for line in lines if not self.in_comment(line.start())]
+        if len(lines) != 1 or self.in_branch(lines[0].start()) or self.around(lines[0].start()):
+            return None
+        line = re.compile(rf"^(?:export )?{name[1]}=((?:{PART})*)[ \t]*(?:#.*)?$(?!(?s:.*)^[ \t]*(?:source|\.) )", re.M)
+        match = line.search(text)
+        return match[1] if match and "$" not in match[1] and "`" not in match[1] else None
 
     def around(self, place: int) -> tuple[int, int] | None:
         """The span of the quoted text around an offset, or None."""

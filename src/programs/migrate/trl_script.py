@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
-from parts.foundation.user_scripts import NAMED, Argument, PythonSource
+from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
@@ -23,8 +23,8 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
         for base in source.bases(definition):
-            if base in CONFIGS:
-                names[name] = base
+            if base in names:
+                names[name] = names[base]
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
@@ -70,6 +70,7 @@ class TrlMigration:
             self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
+        self.say_classes()
         self.move_names()
         return report
 
@@ -282,17 +283,32 @@ class TrlMigration:
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
-        base = source.code(call.func)
         for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
             if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
                 report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
-        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
-        if overridden := ", ".join(name for name in methods if name != "__init__"):
-            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
-            report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
         if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
             nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
             report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
+
+    def say_classes(self) -> None:
+        """Refuse classes that replace methods of a trainer, and trainers and configs that are called out of sight."""
+        source, report = self.source, self.report
+        seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
+        names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
+        for node in [x for x in source.nodes if isinstance(x, NAMED) and source.name_of(x) in names]:
+            shown, parent = source.code(node), source.parents[node]
+            holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
+            is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
+            is_value = is_value and getattr(parent, "func", None) is not node and source.name_of(holder) != "isinstance"
+            if is_value and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
+                why = "called where it cannot be seen: no setting is renamed, no old default is written"
+                report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
+        for name, definition in source.definitions.items():
+            methods = [x.name for x in definition.body if isinstance(x, DEFS) and x.name != "__init__"]
+            for trainer in [base for base in source.bases(definition) if base in CONFIGS and methods]:
+                why = f"written for the {trainer} of {self.version}, whose methods it replaces"
+                nearest = "a comparison with the methods of today's"
+                report.refuse(self.place(definition), f"{name}.{', '.join(methods)}", why, nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
